@@ -1,0 +1,173 @@
+//! A bitmap over a sliding range of sequence numbers.
+
+/// Which sequence numbers of `[base, base + capacity)` are present. Grows by doubling up to a fixed limit, and keeps no
+/// memory while nothing is present.
+#[derive(Clone, Debug)]
+pub struct SlidingBitmap {
+    base: u64,
+    words: Vec<u64>,
+    count: u32,
+    limit: u32,
+}
+
+impl SlidingBitmap {
+    /// Empty, from sequence number 0 on, never longer than `limit` bits (rounded up to a power of two of at least 64).
+    pub fn new(limit: u32) -> SlidingBitmap {
+        SlidingBitmap { base: 0, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
+    }
+
+    /// The first sequence number of the range; everything below counts as present.
+    #[inline]
+    pub const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// How many sequence numbers at or above the base are present.
+    #[inline]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// How far above the base a sequence number may lie.
+    #[inline]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    #[inline]
+    fn slot(&self, seq: u64) -> (usize, u64) {
+        let bit = seq & (self.words.len() as u64 * 64 - 1);
+        ((bit >> 6) as usize, 1 << (bit & 63))
+    }
+
+    /// Is `seq` present?
+    #[inline]
+    pub fn contains(&self, seq: u64) -> bool {
+        if seq < self.base {
+            return true;
+        }
+        if seq - self.base >= self.words.len() as u64 * 64 {
+            return false;
+        }
+        let (word, bit) = self.slot(seq);
+        self.words[word] & bit != 0
+    }
+
+    fn grow(&mut self, needed: u64) {
+        let bits = needed.next_power_of_two().max(256).min(u64::from(self.limit));
+        let old = core::mem::replace(&mut self.words, vec![0; (bits / 64) as usize]);
+        if self.count > 0 {
+            let old_bits = old.len() as u64 * 64;
+            for seq in self.base..self.base + old_bits {
+                let at = seq & (old_bits - 1);
+                if old[(at >> 6) as usize] >> (at & 63) & 1 != 0 {
+                    let (word, bit) = self.slot(seq);
+                    self.words[word] |= bit;
+                }
+            }
+        }
+    }
+
+    /// Makes `seq` present; false if it was, or if it lies beyond the limit. The base moves up over what is complete.
+    #[inline]
+    pub fn insert(&mut self, seq: u64) -> bool {
+        if seq == self.base && self.count == 0 {
+            self.base += 1;
+            return true;
+        }
+        if seq < self.base || seq - self.base >= u64::from(self.limit) {
+            return false;
+        }
+        if seq - self.base >= self.words.len() as u64 * 64 {
+            self.grow(seq - self.base + 1);
+        }
+        let (word, bit) = self.slot(seq);
+        if self.words[word] & bit != 0 {
+            return false;
+        }
+        self.words[word] |= bit;
+        self.count += 1;
+        if seq == self.base {
+            self.advance();
+        }
+        true
+    }
+
+    fn advance(&mut self) {
+        loop {
+            let (word, bit) = self.slot(self.base);
+            if self.words[word] & bit == 0 {
+                return;
+            }
+            self.words[word] &= !bit;
+            self.base += 1;
+            self.count -= 1;
+        }
+    }
+
+    /// Presence of the 64 sequence numbers from `from` on, lowest in bit 0.
+    #[inline]
+    pub fn window(&self, from: u64) -> u64 {
+        if from < self.base {
+            let below = (self.base - from).min(64);
+            if below == 64 {
+                return u64::MAX;
+            }
+            return (1u64 << below) - 1 | self.window(self.base) << below;
+        }
+        let bits = self.words.len() as u64 * 64;
+        let distance = from - self.base;
+        if self.count == 0 || distance >= bits {
+            return 0;
+        }
+        let at = from & (bits - 1);
+        let (index, shift) = ((at >> 6) as usize, at & 63);
+        let mut found = self.words[index] >> shift;
+        if shift != 0 {
+            let next = if index + 1 == self.words.len() { 0 } else { index + 1 };
+            found |= self.words[next] << (64 - shift);
+        }
+        // What lies beyond the ring's end is what wrapped round to its start.
+        let valid = bits - distance;
+        if valid < 64 { found & ((1 << valid) - 1) } else { found }
+    }
+
+    /// Gives the memory back if nothing is present above the base.
+    pub fn release(&mut self) {
+        if self.count == 0 {
+            self.words = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_set(steps in prop::collection::vec((0u64..700, any::<bool>()), 1..400)) {
+            let mut bitmap = SlidingBitmap::new(512);
+            let mut set = BTreeSet::new();
+            let mut base = 0u64;
+            for (ahead, low) in steps {
+                let seq = if low { base.saturating_sub(3) + ahead % 8 } else { base + ahead };
+                let fresh = seq >= base && seq - base < 512 && set.insert(seq);
+                while set.remove(&base) { base += 1; }
+                prop_assert_eq!(bitmap.insert(seq), fresh);
+                prop_assert_eq!(bitmap.base(), base);
+                prop_assert_eq!(bitmap.count() as usize, set.len());
+                for from in [base.saturating_sub(70), base.saturating_sub(10), base, base + 1, base + 63, base + 300, base + 490] {
+                    let mut expected = 0u64;
+                    for i in 0..64 {
+                        expected |= u64::from(from + i < base || set.contains(&(from + i))) << i;
+                    }
+                    prop_assert_eq!(bitmap.window(from), expected, "window from {} at base {}", from, base);
+                }
+                prop_assert_eq!(bitmap.contains(seq), seq < base || set.contains(&seq));
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! NSCC, the network-signalled congestion control of Ultra Ethernet: a window steered by delay and marks together.
+//!
+//! Four cases, by whether the packet was marked and whether its queueing delay reached the target: grow in proportion to
+//! the room left, grow evenly, shrink by how far the average is above the target, or leave it to the path selector. When
+//! hardly anything gets through, the window falls at once to what did ("quick adapt").
+
+use super::{AckSample, Congestion, LossKind, LossSample};
+use crate::parameters;
+use crate::profile::Environment;
+use crate::units::{Bytes, Span, Time};
+
+parameters! {
+    /// Network-signalled congestion control. Scale `a` is the BDP over 100 Gb/s times 12 us, `b` the target over 12 us.
+    pub struct NsccConfig {
+        /// Largest and first window, as a multiple of the bandwidth-delay product.
+        window_max_bdp: f64 = 1.5, 0.1..=1000.0, "UEC 1.0, NSCC table: MaxWnd = 1.5 BDP; first window as in its simulator";
+        /// Target queueing delay where switches trim, as a multiple of the base RTT.
+        target_trimming: f64 = 0.75, 0.01..=100.0, "UEC 1.0, NSCC table";
+        /// Target queueing delay where switches drop, as a multiple of the base RTT.
+        target_dropping: f64 = 1.0, 0.01..=100.0, "UEC 1.0, NSCC table";
+        /// Proportional increase: packets per round trip at an empty queue, times a and b.
+        proportional_increase: f64 = 4.0, 0.0..=1000.0, "UEC 1.0, NSCC table: alpha = 4 a b MTU / target";
+        /// Fair increase: packets per round trip, times a.
+        fair_increase: f64 = 5.0, 0.0..=1000.0, "UEC 1.0, NSCC table: fi = 5 a MTU";
+        /// Steady increase: packets per adjustment period, times a.
+        eta: f64 = 0.15, 0.0..=1000.0, "UEC 1.0, NSCC table: eta = 0.15 a MTU";
+        /// Fast increase: window bytes per acknowledged byte while no queue is seen, times a.
+        fast_increase: f64 = 0.25, 0.0..=1000.0, "UEC 1.0, NSCC table: fi_scale = 0.25 a";
+        /// A queueing delay below this counts as none.
+        fast_delay: Span = Span::from_us(1), 0.0..=1.0e9, "UEC simulator: 1 us; UEC 1.0 says about zero";
+        /// Multiplicative decrease: share of the excess over the target that is taken off.
+        gamma: f64 = 0.8, 0.0..=1.0, "UEC 1.0, NSCC table";
+        /// One decrease keeps at least this share of the window.
+        decrease_keep: f64 = 0.5, 0.0..=1.0, "UEC 1.0, NSCC table: max decrease 0.5";
+        /// Increases are put into force after this many packets' worth of acknowledged bytes, or one base RTT.
+        adjust_packets: u32 = 8, 1.0..=100000.0, "UEC 1.0, NSCC table: adjust_bytes = 8 MTU";
+        /// Quick adapt where switches drop: a delay above this many targets sets it off.
+        quick_delay_targets: f64 = 4.0, 0.0..=1.0e6, "UEC 1.0, NSCC table: qa_threshold = 4 targets; never where they trim";
+        /// Quick adapt only if less than the largest window, halved this many times, got through.
+        quick_gate: u32 = 3, 0.0..=30.0, "UEC 1.0, NSCC table: qa_gate = 3";
+        /// Weight of a sample in the average delay.
+        average_weight: f64 = 0.0125, 0.0001..=1.0, "UEC simulator: 0.0125; UEC 1.0 leaves the estimator open";
+    }
+}
+
+/// A late packet without a mark met a queue that has drained since: it counts as this share of the base RTT.
+/// UEC simulator: 0.25.
+const DRAINED_SHARE: f64 = 0.25;
+
+/// State of NSCC for one connection. Times are in picoseconds, sizes in wire bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Nscc {
+    // Constants.
+    alpha: f64,
+    fair: f64,
+    eta: f64,
+    gamma: f64,
+    keep: f64,
+    fast_scale: f64,
+    weight: f64,
+    /// Largest window per picosecond of base RTT.
+    window_per_ps: f64,
+    target: Span,
+    quick_delay: Span,
+    fast_delay: Span,
+    config_base_rtt: Span,
+    // State.
+    window: f64,
+    /// Average queueing delay.
+    average: f64,
+    /// Increase not yet in force, times the window.
+    increment: f64,
+    base_rtt: Span,
+    last_adjust: Time,
+    last_decrease: Time,
+    quick_end: Time,
+    /// Bytes acknowledged in this quick-adapt period.
+    achieved: u64,
+    /// Bytes of the old window that still have to drain after a quick adapt.
+    to_ignore: u64,
+    /// Bytes acknowledged in a row without queueing.
+    fast_count: u64,
+    /// Bytes acknowledged since increases were put into force; saturates.
+    received: u32,
+    adjust_bytes: u32,
+    packet: u32,
+    quick_gate: u8,
+    fast: bool,
+    trigger: bool,
+}
+
+const _: () = assert!(size_of::<Nscc>() <= 192, "NSCC's state per connection");
+
+impl Nscc {
+    /// A connection that has sent nothing: the window is at its largest.
+    pub fn new(config: &NsccConfig, environment: &Environment) -> Nscc {
+        let packet = environment.packet.0.clamp(1, u64::from(u32::MAX)) as f64;
+        let base_rtt = Span(environment.base_rtt.0.max(1));
+        let target =
+            base_rtt.scaled(if environment.trimming { config.target_trimming } else { config.target_dropping });
+        let target = Span(target.0.max(1));
+        let a = environment.bdp_scale();
+        let b = target.0 as f64 / Span::from_us(12).0 as f64;
+        let never = Span(u64::MAX);
+        let mut nscc = Nscc {
+            alpha: config.proportional_increase * a * b * packet / target.0 as f64,
+            fair: config.fair_increase * a * packet,
+            eta: config.eta * a * packet,
+            gamma: config.gamma,
+            keep: config.decrease_keep,
+            fast_scale: config.fast_increase * a,
+            weight: config.average_weight,
+            window_per_ps: config.window_max_bdp * environment.rate.0 as f64 / 8e12,
+            target,
+            quick_delay: if environment.trimming { never } else { target.scaled(config.quick_delay_targets) },
+            fast_delay: config.fast_delay,
+            config_base_rtt: base_rtt,
+            window: 0.0,
+            average: 0.0,
+            increment: 0.0,
+            base_rtt,
+            last_adjust: Time::ZERO,
+            last_decrease: Time::ZERO,
+            quick_end: Time::ZERO,
+            achieved: 0,
+            to_ignore: 0,
+            fast_count: 0,
+            received: 0,
+            adjust_bytes: (u64::from(config.adjust_packets) * packet as u64).min(u64::from(u32::MAX)) as u32,
+            packet: packet as u32,
+            quick_gate: config.quick_gate.min(63) as u8,
+            fast: false,
+            trigger: false,
+        };
+        nscc.window = nscc.window_max();
+        nscc
+    }
+
+    fn packet(&self) -> f64 {
+        f64::from(self.packet)
+    }
+
+    /// The largest window shrinks with the base RTT that is measured.
+    fn window_max(&self) -> f64 {
+        let window = self.window_per_ps * self.base_rtt.0 as f64;
+        if window < self.packet() { self.packet() } else { window }
+    }
+
+    fn average_in(&mut self, delay: f64) {
+        self.average = self.weight * delay + (1.0 - self.weight) * self.average;
+    }
+
+    /// Takes in a round trip and gives the queueing delay, or the average if there is no sound round trip.
+    fn delay(&mut self, rtt: Option<Span>, marked: bool) -> Span {
+        let Some(rtt) = rtt else { return Span(self.average as u64) };
+        if rtt < self.base_rtt {
+            self.base_rtt = rtt;
+        }
+        let delay = Span(rtt.0 - self.base_rtt.0);
+        if !marked && delay > self.target {
+            self.average_in(DRAINED_SHARE * self.base_rtt.0 as f64);
+        } else {
+            self.average_in(delay.0 as f64);
+        }
+        delay
+    }
+
+    fn forget_increase(&mut self) {
+        self.increment = 0.0;
+        self.received = 0;
+    }
+
+    /// Falls to what got through if next to nothing did. True if the sample must not be looked at further.
+    fn quick_adapt(&mut self, now: Time, loss: bool, marked: bool, delay: Span, in_flight: Bytes) -> bool {
+        let mut done = false;
+        if self.to_ignore > 0 && marked {
+            done = true;
+        } else if now >= self.quick_end {
+            let suspicious = self.trigger || loss || delay > self.quick_delay;
+            let gate = self.window_max() / (1u64 << self.quick_gate) as f64;
+            if self.quick_end != Time::ZERO && suspicious && (self.achieved as f64) < gate {
+                self.window = at_least(self.achieved as f64, self.packet());
+                self.to_ignore = in_flight.0;
+                self.trigger = false;
+                done = true;
+            }
+            self.achieved = 0;
+            self.quick_end = now + self.base_rtt + self.target;
+        }
+        if done {
+            self.forget_increase();
+        }
+        done
+    }
+
+    /// Without any queue for a whole window, growth is in proportion to what is acknowledged.
+    fn fast_increase(&mut self, bytes: Bytes, delay: Span) -> bool {
+        if delay < self.fast_delay {
+            self.fast_count += bytes.0;
+            if self.fast || self.fast_count as f64 > self.window {
+                self.window += bytes.0 as f64 * self.fast_scale;
+                self.limit();
+                self.fast = true;
+                return true;
+            }
+        } else {
+            self.fast_count = 0;
+        }
+        self.fast = false;
+        false
+    }
+
+    fn decrease(&mut self, now: Time) {
+        self.fast = false;
+        self.fast_count = 0;
+        let target = self.target.0 as f64;
+        if self.average > target && now.since(self.last_decrease) > self.base_rtt {
+            let factor = 1.0 - self.gamma * (self.average - target) / self.average;
+            self.window = at_least(self.window * at_least(factor, self.keep), self.packet());
+            self.last_decrease = now;
+        }
+    }
+
+    fn limit(&mut self) {
+        let most = self.window_max();
+        if self.window > most {
+            self.window = most;
+        }
+    }
+
+    /// Puts the increases gathered so far into force.
+    fn fulfil(&mut self, now: Time) {
+        self.window += self.increment / self.window;
+        if now.since(self.last_adjust) >= self.config_base_rtt {
+            self.window += self.eta;
+            self.last_adjust = now;
+        }
+        self.limit();
+        self.forget_increase();
+    }
+
+    fn lose(&mut self, bytes: Bytes) {
+        self.window = at_least(self.window - bytes.0 as f64, self.packet());
+    }
+}
+
+fn at_least(x: f64, floor: f64) -> f64 {
+    if x < floor { floor } else { x }
+}
+
+impl Congestion for Nscc {
+    fn on_ack(&mut self, sample: &AckSample) {
+        let AckSample { now, bytes, marked, in_flight, .. } = *sample;
+        self.to_ignore = self.to_ignore.saturating_sub(bytes.0);
+        self.received = self.received.saturating_add(bytes.0.min(u64::from(u32::MAX)) as u32);
+        self.achieved += bytes.0;
+        let delay = self.delay(sample.rtt, marked);
+        if self.quick_adapt(now, false, marked, delay, in_flight) {
+            return;
+        }
+        match (marked, delay >= self.target) {
+            (false, true) => self.increment += self.fair * bytes.0 as f64,
+            (false, false) => {
+                if !self.fast_increase(bytes, delay) {
+                    self.increment += self.alpha * bytes.0 as f64 * (self.target.0 - delay.0) as f64;
+                }
+            }
+            (true, true) => self.decrease(now),
+            // A mark without delay: one path is busy, not all. The path selector acts on it.
+            (true, false) => {}
+        }
+        if now.since(self.last_adjust) >= self.config_base_rtt || self.received > self.adjust_bytes {
+            self.fulfil(now);
+        }
+    }
+
+    fn on_loss(&mut self, loss: &LossSample) {
+        self.to_ignore = self.to_ignore.saturating_sub(loss.bytes.0);
+        match loss.kind {
+            LossKind::Trimmed { .. } => {
+                self.average_in(self.config_base_rtt.0 as f64);
+                self.trigger = true;
+                if !self.quick_adapt(loss.now, true, true, Span::ZERO, loss.in_flight) {
+                    self.lose(loss.bytes);
+                }
+            }
+            LossKind::Inferred | LossKind::TimedOut => self.lose(loss.bytes),
+        }
+    }
+
+    fn window(&self) -> Bytes {
+        Bytes(self.window as u64)
+    }
+}

@@ -1,0 +1,273 @@
+//! One connection: the only file that knows reliability, congestion control and path selection together.
+
+use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample};
+use crate::message::Message;
+use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, Packet, PathId, Ports, Psn};
+use crate::path::{AnyPath, PathFeedback, PathSelector};
+use crate::profile::{Environment, Profile};
+use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
+use crate::rng::Random;
+use crate::stats::ConnectionStats;
+use crate::units::{Bytes, Span, Time};
+use std::sync::Arc;
+
+/// What came of asking a connection for a packet.
+pub(crate) enum Polled {
+    /// This one; `more` says whether to ask again.
+    Packet(Packet, bool),
+    /// Nothing until the next acknowledgement or timeout.
+    Blocked,
+    /// There is something, but no free port leads its way.
+    NoPort,
+}
+
+/// Control packets that an input calls for, in order.
+pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
+
+/// Both directions of one connection.
+pub(crate) struct Connection {
+    profile: Arc<Profile>,
+    local: HostId,
+    peer: HostId,
+    peer_connection: ConnectionId,
+    packet: u32,
+    base_rtt: Span,
+    pace_at: Time,
+    /// When the last CNP left; [`Time::NEVER`] before the first.
+    last_cnp: Time,
+    pub(crate) reliability: AnyReliability,
+    congestion: AnyCongestion,
+    path: AnyPath,
+    pub(crate) receiver: AnyReceiver,
+    pub(crate) stats: ConnectionStats,
+    /// Is it in the endpoint's ready list?
+    pub(crate) ready: bool,
+    /// Time of its valid entry in the endpoint's timer heap.
+    pub(crate) timer: Time,
+}
+
+const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
+
+impl Connection {
+    pub(crate) fn new(
+        profile: Arc<Profile>,
+        environment: &Environment,
+        local: HostId,
+        peer: (HostId, ConnectionId),
+        random: Random,
+    ) -> Connection {
+        Connection {
+            local,
+            peer: peer.0,
+            peer_connection: peer.1,
+            packet: environment.packet.0 as u32,
+            base_rtt: environment.base_rtt,
+            pace_at: Time::ZERO,
+            last_cnp: Time::NEVER,
+            reliability: profile.reliability.build(&profile.transport, environment),
+            congestion: profile.congestion.build(environment),
+            path: profile.path.build(environment, random),
+            receiver: profile.reliability.build_receiver(&profile.transport),
+            stats: ConnectionStats::default(),
+            ready: false,
+            timer: Time::NEVER,
+            profile,
+        }
+    }
+
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    pub(crate) fn window(&self) -> Bytes {
+        self.congestion.window()
+    }
+
+    /// Reads a field of each part that packets touch.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let parts = self.reliability.touch() ^ self.congestion.window().0 ^ self.receiver.touch();
+        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0
+    }
+
+    pub(crate) fn post(&mut self, message: Message) {
+        self.reliability.open(message);
+    }
+
+    fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
+        Packet { source: self.local, destination: self.peer, connection: self.peer_connection, path, size, flags, header }
+    }
+
+    fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
+        self.packet(path, self.profile.transport.control as u16, flags, header)
+    }
+
+    /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
+    /// always be in flight.
+    #[inline]
+    fn window_open(&self) -> bool {
+        let in_flight = self.reliability.in_flight().0;
+        in_flight == 0 || in_flight + u64::from(self.packet) <= self.congestion.window().0 || self.reliability.next_is_urgent()
+    }
+
+    /// Asks in a fixed order: may I send, which way, what. The path is drawn only when a packet is sure to follow, since
+    /// drawing advances the spray.
+    #[inline]
+    pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
+        if self.reliability.wants_probe() {
+            let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
+            let Some(number) = self.reliability.take_probe(now) else { unreachable!("a probe that is wanted is given") };
+            self.stats.probes += 1;
+            return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
+        }
+        if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
+            return Polled::Blocked;
+        }
+        let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
+        let Some(segment) = self.reliability.next(now) else {
+            unreachable!("a reliability that has a next packet gives it")
+        };
+        let size = self.profile.transport.header as u16 + segment.length;
+        let bytes = Bytes(u64::from(size));
+        self.reliability.on_sent(now, &segment, path, bytes);
+        let in_flight = self.reliability.in_flight();
+        self.congestion.on_sent(now, bytes, in_flight);
+        self.pace_at = match self.congestion.rate(now) {
+            Some(rate) => now + rate.time_for(bytes),
+            None => now,
+        };
+        self.stats.sent += 1;
+        self.stats.retransmitted += u64::from(segment.again);
+        let more = self.reliability.has_next();
+        let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
+        let flags = Flags::NONE
+            .with_if(segment.again, Flags::RETRANSMITTED)
+            .with_if(segment.last, Flags::LAST)
+            .with_if(segment.again || full || !more, Flags::ACK_REQUEST);
+        let data =
+            Data { psn: Psn::new(segment.psn), message: segment.message, offset: segment.offset, length: segment.length };
+        Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
+    }
+
+    /// Does it have something to send, window and pace permitting?
+    #[inline]
+    pub(crate) fn wants(&self) -> bool {
+        self.reliability.has_next() || self.reliability.wants_probe()
+    }
+
+    /// When to call [`Connection::handle_timeout`].
+    #[inline]
+    pub(crate) fn deadline(&self, now: Time) -> Time {
+        let deadline = self.reliability.deadline();
+        if self.pace_at > now && self.reliability.has_next() { deadline.min(self.pace_at) } else { deadline }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        if self.reliability.deadline() <= now {
+            self.reliability.on_timeout(now);
+            self.take_losses(now);
+        }
+    }
+
+    fn take_losses(&mut self, now: Time) {
+        let mut timed_out = false;
+        while let Some(lost) = self.reliability.take_lost() {
+            if lost.kind == LossKind::TimedOut {
+                timed_out = true;
+                self.path.on_feedback(now, lost.path, PathFeedback::TimedOut);
+            }
+            let in_flight = self.reliability.in_flight();
+            self.congestion.on_loss(&LossSample { now, kind: lost.kind, bytes: lost.bytes, in_flight });
+        }
+        self.stats.timeouts += u64::from(timed_out);
+    }
+
+    #[inline]
+    pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) {
+        let Ok(arrival) = self.receiver.on_data(data, packet.flags, packet.path) else {
+            self.stats.invalid += 1;
+            return;
+        };
+        let marked = packet.flags.has(Flags::CE);
+        if arrival.fresh {
+            self.stats.delivered += 1;
+            self.stats.delivered_bytes += u64::from(data.length);
+        }
+        self.stats.duplicates += u64::from(arrival.duplicate);
+        self.stats.marked += u64::from(marked);
+        self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
+        if let Some((ack, flags)) = arrival.ack {
+            reply(self.control(packet.path, flags, Header::Ack(ack)));
+        }
+        if let Some((nack, flags)) = arrival.nack {
+            reply(self.control(packet.path, flags, Header::Nack(nack)));
+        }
+        let interval = self.profile.transport.cnp_interval;
+        if marked && interval > Span::ZERO && (self.last_cnp == Time::NEVER || now.since(self.last_cnp) >= interval) {
+            self.last_cnp = now;
+            reply(self.control(packet.path, Flags::NONE, Header::Cnp));
+        }
+    }
+
+    pub(crate) fn handle_probe(&mut self, packet: &Packet, reply: Replies<'_>) {
+        let (ack, flags) = self.receiver.on_probe(packet.path, packet.flags.has(Flags::CE));
+        reply(self.control(packet.path, flags, Header::Ack(ack)));
+    }
+
+    #[inline]
+    pub(crate) fn handle_ack(&mut self, now: Time, ack: &Ack, flags: Flags) {
+        let window = self.congestion.window();
+        let Ok(settled) = self.reliability.on_ack(now, ack, flags, window) else {
+            self.stats.invalid += 1;
+            return;
+        };
+        let marked = flags.has(Flags::MARKED);
+        self.stats.acks += 1;
+        self.stats.acks_marked += u64::from(marked);
+        self.path.on_feedback(now, ack.path, if marked { PathFeedback::Marked } else { PathFeedback::Good });
+        self.after(now, settled, marked);
+    }
+
+    fn after(&mut self, now: Time, settled: Settled, marked: bool) {
+        if let Some(rtt) = settled.rtt.filter(|&rtt| rtt < self.base_rtt) {
+            self.base_rtt = rtt;
+            self.reliability.on_base_rtt(rtt);
+        }
+        let in_flight = self.reliability.in_flight();
+        self.congestion.on_ack(&AckSample {
+            now,
+            rtt: settled.rtt,
+            bytes: settled.bytes,
+            packets: settled.packets,
+            marked,
+            in_flight,
+        });
+        self.take_losses(now);
+    }
+
+    pub(crate) fn handle_nack(&mut self, now: Time, nack: &Nack, flags: Flags) {
+        let Ok(settled) = self.reliability.on_nack(now, nack, flags) else {
+            self.stats.invalid += 1;
+            return;
+        };
+        self.stats.nacks += 1;
+        let marked = flags.has(Flags::MARKED);
+        // A trim at the last hop says nothing against the path: no other would have helped.
+        let feedback = match (flags.has(Flags::TRIMMED_AT_LAST_HOP), marked) {
+            (false, _) => PathFeedback::Trimmed,
+            (true, true) => PathFeedback::Marked,
+            (true, false) => PathFeedback::Good,
+        };
+        self.path.on_feedback(now, nack.path, feedback);
+        if settled.packets > 0 {
+            self.after(now, settled, marked);
+        } else {
+            self.take_losses(now);
+        }
+    }
+
+    pub(crate) fn handle_notification(&mut self, now: Time) {
+        self.stats.notifications += 1;
+        self.congestion.on_notification(now);
+    }
+}

@@ -1,0 +1,322 @@
+//! A host: its connections, which of them is ready, and their timers.
+
+use crate::connection::{Connection, Polled};
+use crate::message::Message;
+use crate::packet::{ConnectionId, Header, HostId, MessageId, Packet, PathId, Ports};
+use crate::profile::{Environment, Profile};
+use crate::reliability::{Receiver, Reliability};
+use crate::rng::Random;
+use crate::stats::ConnectionStats;
+use crate::units::{Bytes, Time};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+/// What the application learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message of ours is wholly acknowledged.
+    Sent {
+        /// On this connection.
+        connection: ConnectionId,
+        /// The application's number for it.
+        message: MessageId,
+    },
+    /// A peer's message is wholly here.
+    Received {
+        /// On this connection.
+        connection: ConnectionId,
+        /// The peer's number for it.
+        message: MessageId,
+        /// Its length.
+        bytes: Bytes,
+    },
+}
+
+/// What it takes to open a connection; both sides open their end with the same profile.
+#[derive(Clone, Debug)]
+pub struct OpenConnection {
+    /// The protocol.
+    pub profile: Arc<Profile>,
+    /// The world it runs in.
+    pub environment: Environment,
+    /// The other host.
+    pub peer: HostId,
+    /// The connection as the other host numbers it.
+    pub peer_connection: ConnectionId,
+    /// Its random stream.
+    pub random: Random,
+}
+
+/// A host's transport: told things (`post`, `handle_…`) and asked things (`poll_…`).
+///
+/// It owns no socket, clock, thread or payload. Time is an argument and never runs backwards. Inputs may pile up between
+/// polls; polling late loses nothing and polling twice is harmless. `poll_transmit` is a *pull* for a port that is idle
+/// now: the simulator asks when a port falls idle, a node on sockets asks until its batch is full.
+pub struct Endpoint {
+    host: HostId,
+    connections: Vec<Connection>,
+    /// Connections that may have something to send, each at most once, in round-robin order.
+    ready: VecDeque<u32>,
+    control: VecDeque<Packet>,
+    /// Control packets sent since data last had a turn.
+    streak: u32,
+    control_burst: u32,
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    events: VecDeque<Event>,
+    strays: u64,
+}
+
+/// Control packets that wait for a port at the most; beyond it the oldest acknowledgement is dropped, since later ones
+/// say more.
+const CONTROL_MAX: usize = 65_536;
+
+impl Endpoint {
+    /// A host without connections.
+    pub fn new(host: HostId) -> Endpoint {
+        Endpoint {
+            host,
+            connections: Vec::new(),
+            ready: VecDeque::new(),
+            control: VecDeque::new(),
+            streak: 0,
+            control_burst: 10,
+            timers: BinaryHeap::new(),
+            events: VecDeque::new(),
+            strays: 0,
+        }
+    }
+
+    /// Opens a connection and returns our number for it; numbers count up from 0.
+    pub fn open(&mut self, open: OpenConnection) -> ConnectionId {
+        let id = ConnectionId(self.connections.len() as u32);
+        self.control_burst = open.profile.transport.control_burst;
+        let peer = (open.peer, open.peer_connection);
+        self.connections.push(Connection::new(open.profile, &open.environment, self.host, peer, open.random));
+        id
+    }
+
+    /// The application posts a message.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn post(&mut self, now: Time, to: ConnectionId, message: Message) {
+        self.connections[to.0 as usize].post(message);
+        self.settle(now, to.0);
+    }
+
+    /// A packet arrived.
+    #[inline]
+    pub fn handle_packet(&mut self, now: Time, packet: &Packet) {
+        let id = packet.connection.0;
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            self.strays += 1;
+            return;
+        };
+        let control = &mut self.control;
+        let mut reply = |packet: Packet| {
+            if control.len() >= CONTROL_MAX {
+                control.pop_front();
+            }
+            control.push_back(packet);
+        };
+        match &packet.header {
+            Header::Data(data) => {
+                connection.handle_data(now, packet, data, &mut reply);
+                while let Some((message, bytes)) = connection.receiver.take_received() {
+                    self.events.push_back(Event::Received { connection: packet.connection, message, bytes: Bytes(bytes) });
+                }
+                return;
+            }
+            Header::Probe { .. } => return connection.handle_probe(packet, &mut reply),
+            Header::Ack(ack) => connection.handle_ack(now, ack, packet.flags),
+            Header::Nack(nack) => connection.handle_nack(now, nack, packet.flags),
+            Header::Cnp => connection.handle_notification(now),
+        }
+        while let Some(message) = connection.reliability.take_finished() {
+            self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
+        }
+        self.settle(now, id);
+    }
+
+    /// Time has passed: to be called at [`Endpoint::poll_timeout`] or later.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                return;
+            }
+            self.timers.pop();
+            let connection = &mut self.connections[id as usize];
+            if connection.timer == at {
+                connection.timer = Time::NEVER;
+                connection.handle_timeout(now);
+                self.settle(now, id);
+            }
+        }
+    }
+
+    /// After an input: puts a connection into the ready list and its deadline into the heap.
+    #[inline]
+    fn settle(&mut self, now: Time, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        if !connection.ready && connection.wants() {
+            connection.ready = true;
+            self.ready.push_back(id);
+        }
+        self.arm(now, id);
+    }
+
+    #[inline]
+    fn arm(&mut self, now: Time, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        let deadline = connection.deadline(now);
+        if deadline < connection.timer {
+            connection.timer = deadline;
+            self.timers.push(Reverse((deadline, id)));
+        }
+    }
+
+    /// A port is idle: the packet to fill it with, if there is one.
+    ///
+    /// Control packets go first, but after a burst of them data has a turn. Connections take turns packet by packet.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        let control_first = self.streak < self.control_burst || self.ready.is_empty() || free.data == 0;
+        if control_first {
+            if let Some(packet) = self.take_control(free) {
+                self.streak += 1;
+                return Some(packet);
+            }
+        }
+        if free.data != 0 {
+            let mut tries = self.ready.len();
+            while tries > 0 {
+                tries -= 1;
+                let id = self.ready.pop_front()?;
+                let connection = &mut self.connections[id as usize];
+                match connection.poll_transmit(now, free) {
+                    Polled::Packet(packet, more) => {
+                        connection.ready = more;
+                        if more {
+                            self.ready.push_back(id);
+                        }
+                        self.arm(now, id);
+                        self.streak = 0;
+                        return Some(packet);
+                    }
+                    Polled::Blocked => {
+                        connection.ready = false;
+                        self.arm(now, id);
+                    }
+                    Polled::NoPort => self.ready.push_back(id),
+                }
+            }
+        }
+        if control_first { None } else { self.take_control(free) }
+    }
+
+    /// A control packet leaves by the port that its data came in by, or else by the lowest free one.
+    #[inline]
+    fn take_control(&mut self, free: Ports) -> Option<Packet> {
+        if free.control == 0 || self.control.is_empty() {
+            return None;
+        }
+        let mut packet = self.control.pop_front()?;
+        if free.control.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
+            packet.path = PathId::new(free.control.trailing_zeros() as u8, packet.path.entropy());
+        }
+        Some(packet)
+    }
+
+    /// Is there anything that `poll_transmit` might give, ports and pace permitting?
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty() || !self.control.is_empty()
+    }
+
+    /// Is there a control packet to send?
+    #[inline]
+    pub fn wants_control(&self) -> bool {
+        !self.control.is_empty()
+    }
+
+    /// What the application should know, oldest first.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` when nothing is owed.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// Reads what handling a packet of this connection will need, so that it is in the cache by then. It changes nothing;
+    /// the value means nothing.
+    #[inline]
+    pub fn touch(&self, connection: ConnectionId) -> u64 {
+        self.connections.get(connection.0 as usize).map_or(0, Connection::touch)
+    }
+
+    /// As [`Endpoint::touch`], for the connection that is asked first when a port falls idle.
+    #[inline]
+    pub fn touch_ready(&self) -> u64 {
+        self.ready.front().map_or(0, |&id| self.connections[id as usize].touch())
+    }
+
+    /// Our host number.
+    pub const fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// A connection's counters.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn stats(&self, connection: ConnectionId) -> &ConnectionStats {
+        &self.connections[connection.0 as usize].stats
+    }
+
+    /// A connection's profile.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn profile(&self, connection: ConnectionId) -> &Profile {
+        self.connections[connection.0 as usize].profile()
+    }
+
+    /// A connection's congestion window in wire bytes.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn window(&self, connection: ConnectionId) -> Bytes {
+        self.connections[connection.0 as usize].window()
+    }
+
+    /// A connection's wire bytes in flight.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn in_flight(&self, connection: ConnectionId) -> Bytes {
+        self.connections[connection.0 as usize].reliability.in_flight()
+    }
+
+    /// The first PSN that a connection has not received.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn received_up_to(&self, connection: ConnectionId) -> u64 {
+        self.connections[connection.0 as usize].receiver.cumulative()
+    }
+
+    /// Packets for connections that do not exist.
+    pub const fn strays(&self) -> u64 {
+        self.strays
+    }
+}

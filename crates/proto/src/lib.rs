@@ -1,0 +1,27 @@
+//! Transport engines, packets and wire formats of Strandway.
+//!
+//! An engine is a state machine that is told things (`handle_…`) and asked things (`poll_…`). It owns no socket, clock,
+//! thread, file or payload byte; the simulator and the UDP node are two small loops around the same [`Endpoint`].
+#![doc = include_str!("../README.md")]
+
+pub mod bitmap;
+pub mod congestion;
+mod connection;
+mod endpoint;
+pub mod message;
+pub mod packet;
+pub mod parameter;
+pub mod path;
+pub mod profile;
+pub mod reliability;
+pub mod rng;
+pub mod stats;
+pub mod units;
+pub mod wire;
+
+pub use endpoint::{Endpoint, Event, OpenConnection};
+pub use message::Message;
+pub use packet::{ConnectionId, HostId, MessageId, Packet, PathId, Ports};
+pub use profile::{Environment, Profile};
+pub use stats::ConnectionStats;
+pub use units::{Bytes, Rate, Span, Time};

@@ -1,0 +1,326 @@
+//! What travels: typed headers and a payload *range*, never payload bytes.
+//!
+//! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
+
+use crate::units::Bytes;
+
+/// A host (one NIC, whatever its number of ports), numbered from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// A connection as one endpoint numbers it; a packet carries the number its *receiver* knows it by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u32);
+
+/// A message as the application numbers it on its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u32);
+
+/// Which way a packet goes: the NIC port it leaves by (a plane) and an entropy value.
+///
+/// It is only a number. The simulated fabric hashes the entropy or reads it as a list of uplinks; on the wire it selects
+/// a socket, a source port or a segment list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u32);
+
+impl PathId {
+    /// Entropy values are below this.
+    pub const ENTROPY_LIMIT: u32 = 1 << 24;
+
+    /// The path that leaves by `port` and carries `entropy` (its low 24 bits).
+    #[inline]
+    pub const fn new(port: u8, entropy: u32) -> PathId {
+        PathId((port as u32) << 24 | (entropy & (PathId::ENTROPY_LIMIT - 1)))
+    }
+
+    /// The NIC port (plane) it leaves by.
+    #[inline]
+    pub const fn port(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+
+    /// The entropy value (EV).
+    #[inline]
+    pub const fn entropy(self) -> u32 {
+        self.0 & (PathId::ENTROPY_LIMIT - 1)
+    }
+}
+
+/// A packet sequence number as headers carry it: 24 bits, wrapping. Engines count in `u64` and extend what they read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Sequence numbers wrap here.
+    pub const MODULUS: u64 = 1 << 24;
+
+    /// The low 24 bits of a full sequence number.
+    #[inline]
+    pub const fn new(full: u64) -> Psn {
+        Psn((full & (Psn::MODULUS - 1)) as u32)
+    }
+
+    /// The 24 bits.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The full sequence number nearest to `near` that ends in these 24 bits.
+    #[inline]
+    pub const fn extend(self, near: u64) -> u64 {
+        let ahead = (self.0 as u64).wrapping_sub(near) & (Psn::MODULUS - 1);
+        if ahead < Psn::MODULUS / 2 || near + ahead < Psn::MODULUS { near + ahead } else { near + ahead - Psn::MODULUS }
+    }
+}
+
+/// An offset within a message: 64 bits kept at four-byte alignment, so that [`Packet`] stays small.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Offset([u32; 2]);
+
+impl Offset {
+    /// `bytes` from the start of the message.
+    #[inline]
+    pub const fn new(bytes: u64) -> Offset {
+        Offset([bytes as u32, (bytes >> 32) as u32])
+    }
+
+    /// Bytes from the start of the message.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0[0] as u64 | (self.0[1] as u64) << 32
+    }
+}
+
+impl core::fmt::Debug for Offset {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
+/// 64 acknowledgement bits; bit `i` stands for the base PSN plus `i`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct SackBits([u32; 2]);
+
+impl SackBits {
+    /// These 64 bits.
+    #[inline]
+    pub const fn new(bits: u64) -> SackBits {
+        SackBits([bits as u32, (bits >> 32) as u32])
+    }
+
+    /// All 64 bits.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0[0] as u64 | (self.0[1] as u64) << 32
+    }
+}
+
+impl core::fmt::Debug for SackBits {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:#018x}", self.get())
+    }
+}
+
+/// A set of one-bit facts about a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident = $bit:expr;)*) => {
+        impl Flags {
+            $($(#[$doc])* pub const $name: Flags = Flags(1 << $bit);)*
+            /// Every flag that has a meaning.
+            pub const ALL: Flags = Flags(0 $(| 1 << $bit)*);
+        }
+    };
+}
+
+flags! {
+    /// Data: the receiver must acknowledge at once (AR).
+    ACK_REQUEST = 0;
+    /// Data: sent before. Acknowledgement: echo of that, so that an RTT sample can be judged.
+    RETRANSMITTED = 1;
+    /// Data: the last packet of its message.
+    LAST = 2;
+    /// Data: a switch cut the payload off.
+    TRIMMED = 3;
+    /// Data: the switch that trimmed it was the last one before the receiver, so no other path would have helped.
+    TRIMMED_AT_LAST_HOP = 4;
+    /// Acknowledgement or NACK: the packet it describes carried CE.
+    MARKED = 5;
+    /// Acknowledgement: answers a probe.
+    PROBE_ANSWER = 6;
+    /// Acknowledgement: the packet it describes arrived ahead of a hole (selective-repeat RoCE: "NACK with SACK").
+    HOLE = 7;
+    /// IP: the CE codepoint, set by a switch whose queue is long.
+    CE = 8;
+}
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Flags = Flags(0);
+
+    /// Are all of `other`'s flags set?
+    #[inline]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags and `other`'s.
+    #[inline]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// These flags, and `other`'s where `condition` holds.
+    #[inline]
+    pub const fn with_if(self, condition: bool, other: Flags) -> Flags {
+        if condition { self.with(other) } else { self }
+    }
+}
+
+/// A piece of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Data {
+    /// Sequence number of this packet on its connection.
+    pub psn: Psn,
+    /// The message it belongs to.
+    pub message: MessageId,
+    /// Where in the message its payload starts.
+    pub offset: Offset,
+    /// Payload bytes; kept when the payload is trimmed away.
+    pub length: u16,
+}
+
+/// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(packed(2))]
+pub struct Ack {
+    /// The next PSN expected; all lower ones are here (EPSN).
+    pub cumulative: Psn,
+    /// PSN of bit 0 of `sack`.
+    pub sack_base: Psn,
+    /// Which of the 64 PSNs from `sack_base` on are here.
+    pub sack: SackBits,
+    /// PSN of the packet that caused this acknowledgement.
+    pub acked: Psn,
+    /// The path of that packet.
+    pub path: PathId,
+    /// New payload bytes received so far on this connection, in units of 256 B, rounded up, wrapping.
+    pub received: u32,
+    /// How many packets are held above `cumulative`.
+    pub out_of_order: u16,
+}
+
+/// What a receiver lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nack {
+    /// The PSN to send again: a trimmed packet's own, or the first missing one (go-back-N).
+    pub psn: Psn,
+    /// The next PSN expected (EPSN).
+    pub cumulative: Psn,
+    /// The path of the packet that caused it.
+    pub path: PathId,
+}
+
+/// The transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Header {
+    /// A piece of a message.
+    Data(Data),
+    /// What the receiver has.
+    Ack(Ack),
+    /// What the receiver lacks.
+    Nack(Nack),
+    /// Congestion notification packet (CNP) of DCQCN.
+    Cnp,
+    /// "What do you have?": answered at once with an acknowledgement; travels in the data class.
+    Probe {
+        /// Counts probes on this connection, wrapping.
+        number: u32,
+    },
+}
+
+/// What travels over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// The host it comes from.
+    pub source: HostId,
+    /// The host it goes to.
+    pub destination: HostId,
+    /// Its connection, as the destination numbers it.
+    pub connection: ConnectionId,
+    /// Which way it goes.
+    pub path: PathId,
+    /// Bytes on the wire, all headers included.
+    pub size: u16,
+    /// One-bit facts, among them CE.
+    pub flags: Flags,
+    /// The transport header.
+    pub header: Header,
+}
+
+const _: () = assert!(size_of::<Packet>() <= 52, "a packet and its 12 bytes of fabric state share a cache line");
+
+impl Packet {
+    /// Bytes on the wire.
+    #[inline]
+    pub const fn bytes(&self) -> Bytes {
+        Bytes(self.size as u64)
+    }
+
+    /// Does it travel in the control class? Everything but whole data packets and probes does.
+    #[inline]
+    pub const fn is_control(&self) -> bool {
+        match self.header {
+            Header::Data(_) => self.flags.has(Flags::TRIMMED),
+            Header::Probe { .. } => false,
+            Header::Ack(_) | Header::Nack(_) | Header::Cnp => true,
+        }
+    }
+}
+
+/// Which of a NIC's ports are idle now, for each class. Bit `i` stands for port `i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Ports that would take a data packet.
+    pub data: u32,
+    /// Ports that would take a control packet; a port paused by PFC still does.
+    pub control: u32,
+}
+
+impl Ports {
+    /// The first `count` ports, all idle.
+    pub const fn first(count: u8) -> Ports {
+        let mask = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
+        Ports { data: mask, control: mask }
+    }
+
+    /// Is no port idle for anything?
+    #[inline]
+    pub const fn none(self) -> bool {
+        self.data | self.control == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_truncated_psn_extends_to_the_full_one(near in 0u64..1 << 40, away in -4_000_000i64..4_000_000) {
+            let full = near as i64 + away;
+            prop_assume!(full >= 0);
+            prop_assert_eq!(Psn::new(full as u64).extend(near), full as u64);
+        }
+    }
+
+    #[test]
+    fn a_path_is_a_port_and_an_entropy_value() {
+        let path = PathId::new(7, 0xabcdef);
+        assert_eq!((path.port(), path.entropy()), (7, 0xabcdef));
+    }
+}

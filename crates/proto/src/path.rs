@@ -1,0 +1,168 @@
+//! Which way: path selection.
+//!
+//! A selector gives the path of the next packet and is told how earlier ones fared. Feedback means the same for every
+//! selector, as in UEC 1.0: see [`PathFeedback`].
+
+mod bitmap;
+mod mixed;
+mod oblivious;
+mod reps;
+mod ring;
+mod single;
+mod spread;
+
+pub use bitmap::{BitmapConfig, BitmapSpray};
+pub use mixed::{Mixed, MixedConfig};
+pub use oblivious::{Oblivious, ObliviousConfig};
+pub use reps::{Reps, RepsConfig};
+pub use single::{Single, SingleConfig};
+
+use crate::packet::{PathId, Ports};
+use crate::parameter::ParameterSet;
+use crate::profile::Environment;
+use crate::rng::Random;
+use crate::units::Time;
+use std::sync::Arc;
+
+/// How a packet fared on its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathFeedback {
+    /// Acknowledged without a mark.
+    Good,
+    /// It carried CE, or was trimmed at the last hop with CE.
+    Marked,
+    /// Trimmed before the last hop.
+    Trimmed,
+    /// Never heard of again within a retransmission timeout.
+    TimedOut,
+}
+
+/// Which path the next packet takes.
+pub trait PathSelector: Send {
+    /// The next path among the ports that are free for data, or `None` if none of its paths starts at a free port.
+    /// Each call that returns a path advances the spray.
+    fn next(&mut self, now: Time, free: Ports) -> Option<PathId>;
+    /// A packet sent over `path` fared like this.
+    fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback);
+}
+
+/// Makes the path selector of one connection from its environment and random stream.
+pub type PathFactory = Arc<dyn Fn(&Environment, Random) -> Box<dyn PathSelector> + Send + Sync>;
+
+/// Which path selector, with its parameters.
+#[derive(Clone)]
+pub enum PathConfig {
+    /// One path for life, as RoCEv2 over ECMP.
+    Single(SingleConfig),
+    /// Entropy values in turn or at random, whatever happens.
+    Oblivious(ObliviousConfig),
+    /// Entropy values in turn, those with penalties left out (UEC, STrack).
+    Bitmap(BitmapConfig),
+    /// Entropy values of unmarked acknowledgements again (REPS).
+    Reps(RepsConfig),
+    /// A recycled entropy value if there is one, else the bitmap's next.
+    Mixed(MixedConfig),
+    /// Anything from outside.
+    Custom(PathFactory),
+}
+
+/// A path selector, in place.
+#[allow(missing_docs, reason = "each variant holds the type it is named after")]
+pub enum AnyPath {
+    Single(Single),
+    Oblivious(Oblivious),
+    Bitmap(BitmapSpray),
+    Reps(Reps),
+    Mixed(Mixed),
+    Custom(Box<dyn PathSelector>),
+}
+
+impl PathConfig {
+    /// The names that scenario files use, `custom` aside.
+    pub const NAMES: [&str; 5] = ["single", "oblivious", "bitmap", "reps", "mixed"];
+
+    /// The path selector of that name with its default parameters.
+    pub fn named(name: &str) -> Option<PathConfig> {
+        Some(match name {
+            "single" => PathConfig::Single(SingleConfig::default()),
+            "oblivious" => PathConfig::Oblivious(ObliviousConfig::default()),
+            "bitmap" => PathConfig::Bitmap(BitmapConfig::default()),
+            "reps" => PathConfig::Reps(RepsConfig::default()),
+            "mixed" => PathConfig::Mixed(MixedConfig::default()),
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PathConfig::Single(_) => "single",
+            PathConfig::Oblivious(_) => "oblivious",
+            PathConfig::Bitmap(_) => "bitmap",
+            PathConfig::Reps(_) => "reps",
+            PathConfig::Mixed(_) => "mixed",
+            PathConfig::Custom(_) => "custom",
+        }
+    }
+
+    /// Its parameters; none for a custom one.
+    pub fn parameters(&mut self) -> Option<&mut dyn ParameterSet> {
+        match self {
+            PathConfig::Single(c) => Some(c),
+            PathConfig::Oblivious(c) => Some(c),
+            PathConfig::Bitmap(c) => Some(c),
+            PathConfig::Reps(c) => Some(c),
+            PathConfig::Mixed(c) => Some(c),
+            PathConfig::Custom(_) => None,
+        }
+    }
+
+    /// The state for one connection.
+    pub fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        match self {
+            PathConfig::Single(c) => AnyPath::Single(Single::new(c, environment, random)),
+            PathConfig::Oblivious(c) => AnyPath::Oblivious(Oblivious::new(c, environment, random)),
+            PathConfig::Bitmap(c) => AnyPath::Bitmap(BitmapSpray::new(c, environment, random)),
+            PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
+            PathConfig::Mixed(c) => AnyPath::Mixed(Mixed::new(c, environment, random)),
+            PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
+        }
+    }
+}
+
+impl core::fmt::Debug for PathConfig {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            PathConfig::Single(c) => c.fmt(f),
+            PathConfig::Oblivious(c) => c.fmt(f),
+            PathConfig::Bitmap(c) => c.fmt(f),
+            PathConfig::Reps(c) => c.fmt(f),
+            PathConfig::Mixed(c) => c.fmt(f),
+            PathConfig::Custom(_) => f.write_str("Custom"),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $s:ident => $call:expr) => {
+        match $self {
+            AnyPath::Single($s) => $call,
+            AnyPath::Oblivious($s) => $call,
+            AnyPath::Bitmap($s) => $call,
+            AnyPath::Reps($s) => $call,
+            AnyPath::Mixed($s) => $call,
+            AnyPath::Custom($s) => $call,
+        }
+    };
+}
+
+impl PathSelector for AnyPath {
+    #[inline]
+    fn next(&mut self, now: Time, free: Ports) -> Option<PathId> {
+        each!(self, s => s.next(now, free))
+    }
+    #[inline]
+    fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {
+        each!(self, s => s.on_feedback(now, path, feedback))
+    }
+}

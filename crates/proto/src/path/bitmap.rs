@@ -1,0 +1,133 @@
+//! Paths in rounds, those with penalties left out: STrack's bitmap and its descendant in Ultra Ethernet.
+//!
+//! A mark costs a path turns, not bandwidth for good: each time it is passed over it pays one penalty off. Nothing is
+//! remembered of paths that fare well; they are simply visited once per round.
+
+use super::spread::{Cycle, Spread};
+use super::{PathFeedback, PathSelector};
+use crate::packet::{PathId, Ports};
+use crate::parameters;
+use crate::profile::Environment;
+use crate::rng::Random;
+use crate::units::Time;
+
+parameters! {
+    /// Spraying over paths without penalties.
+    pub struct BitmapConfig {
+        /// Number of entropy values; rounded up to a power of two and to at least one per port.
+        entropies: u32 = 64, 1.0..=256.0, "UEC simulator: 64; STrack does not say";
+        /// Penalty of a marked packet, in turns.
+        penalty_marked: u32 = 1, 0.0..=15.0, "UEC simulator: 1";
+        /// Penalty of a packet trimmed before its last hop, in turns.
+        penalty_trimmed: u32 = 4, 0.0..=15.0, "UEC simulator: 4";
+        /// Penalty of a packet never heard of again, in turns; zero ignores such packets.
+        penalty_timed_out: u32 = 15, 0.0..=15.0, "ours: the UEC simulator's value, but it cannot tell the path; our sender can";
+        /// One bit per path, and every penalty met on the way is paid off at once.
+        original: bool = false, 0.0..=1.0, "STrack as first published; false is the UEC simulator's form";
+    }
+}
+
+/// More paths than these have no penalty counters.
+const ENTROPIES_MAX: u32 = 256;
+/// Penalties saturate here: they have four bits. UEC simulator: 15.
+const PENALTY_MAX: u32 = 15;
+
+/// Paths in rounds, with a penalty each.
+#[derive(Clone, Copy, Debug)]
+pub struct BitmapSpray {
+    pub(super) spread: Spread,
+    cycle: Cycle,
+    /// Sixteen four-bit counters in each word.
+    penalties: [u64; ENTROPIES_MAX as usize / 16],
+    /// Penalties of a mark, a trim and a timeout, four bits each.
+    weights: u16,
+    original: bool,
+}
+
+const _: () = assert!(size_of::<BitmapSpray>() <= 256, "the state of a spray");
+
+impl BitmapSpray {
+    /// A connection that has sent nothing: no path has a penalty.
+    pub fn new(config: &BitmapConfig, environment: &Environment, mut random: Random) -> BitmapSpray {
+        let spread = Spread::new(config.entropies, ENTROPIES_MAX, environment, &mut random);
+        let cycle = Cycle::new(spread, &mut random);
+        let limit = if config.original { 1 } else { PENALTY_MAX };
+        let weight = |turns: u32, place: u16| (turns.min(limit) as u16) << (4 * place);
+        BitmapSpray {
+            spread,
+            cycle,
+            penalties: [0; ENTROPIES_MAX as usize / 16],
+            weights: weight(config.penalty_marked, 0)
+                | weight(config.penalty_trimmed, 1)
+                | weight(config.penalty_timed_out, 2),
+            original: config.original,
+        }
+    }
+
+    #[inline]
+    fn penalty(&self, index: u16) -> u32 {
+        (self.penalties[usize::from(index >> 4)] >> (4 * (index & 15))) as u32 & 15
+    }
+
+    #[inline]
+    fn set_penalty(&mut self, index: u16, penalty: u32) {
+        let word = &mut self.penalties[usize::from(index >> 4)];
+        let shift = 4 * (index & 15);
+        *word = *word & !(15 << shift) | u64::from(penalty) << shift;
+    }
+
+    /// The next path by way of the free ports, of which there must be one.
+    #[inline]
+    pub(super) fn next_index(&mut self, free: u32) -> u16 {
+        let mut index = self.cycle.next(self.spread, free);
+        for passed in 0..=self.spread.count() {
+            let penalty = self.penalty(index);
+            if penalty == 0 {
+                return index;
+            }
+            if self.original {
+                self.set_penalty(index, 0);
+            } else if passed == 0 {
+                // One packet pays off one penalty at the most.
+                self.set_penalty(index, penalty - 1);
+            }
+            if passed == self.spread.count() {
+                break;
+            }
+            index = self.cycle.next(self.spread, free);
+        }
+        // All have penalties: take the one at hand.
+        index
+    }
+
+    #[inline]
+    pub(super) fn charge(&mut self, path: PathId, feedback: PathFeedback) {
+        let place = match feedback {
+            PathFeedback::Good => return,
+            PathFeedback::Marked => 0,
+            PathFeedback::Trimmed => 1,
+            PathFeedback::TimedOut => 2,
+        };
+        let limit = if self.original { 1 } else { PENALTY_MAX };
+        let index = self.spread.index(path);
+        let weight = u32::from(self.weights >> (4 * place) & 15);
+        self.set_penalty(index, (self.penalty(index) + weight).min(limit));
+    }
+}
+
+impl PathSelector for BitmapSpray {
+    #[inline]
+    fn next(&mut self, _: Time, free: Ports) -> Option<PathId> {
+        let free = self.spread.free(free);
+        if free == 0 {
+            return None;
+        }
+        let index = self.next_index(free);
+        Some(self.spread.path(index))
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, _: Time, path: PathId, feedback: PathFeedback) {
+        self.charge(path, feedback);
+    }
+}

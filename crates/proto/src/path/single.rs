@@ -1,0 +1,40 @@
+//! One path for life, as a RoCEv2 connection takes over ECMP.
+
+use super::{PathFeedback, PathSelector};
+use crate::packet::{PathId, Ports};
+use crate::parameters;
+use crate::path::spread::PORTS_MAX;
+use crate::profile::Environment;
+use crate::rng::Random;
+use crate::units::Time;
+
+parameters! {
+    /// One path for life. It has no parameters.
+    pub struct SingleConfig {}
+}
+
+/// One path, drawn when the connection opens.
+#[derive(Clone, Copy, Debug)]
+pub struct Single {
+    path: PathId,
+}
+
+const _: () = assert!(size_of::<Single>() <= 256, "the state of one path");
+
+impl Single {
+    /// Draws a 16-bit entropy value; it says the port, too.
+    pub fn new(_: &SingleConfig, environment: &Environment, mut random: Random) -> Single {
+        let entropy = random.next_u64() as u16;
+        let ports = u16::from(environment.ports).clamp(1, PORTS_MAX as u16);
+        Single { path: PathId::new((entropy % ports) as u8, u32::from(entropy)) }
+    }
+}
+
+impl PathSelector for Single {
+    #[inline]
+    fn next(&mut self, _: Time, free: Ports) -> Option<PathId> {
+        if free.data & (1 << self.path.port()) != 0 { Some(self.path) } else { None }
+    }
+
+    fn on_feedback(&mut self, _: Time, _: PathId, _: PathFeedback) {}
+}

@@ -1,0 +1,241 @@
+//! What goes next: reliability.
+//!
+//! A reliability file holds both halves, the sender's scoreboard and the receiver's tracker: they change together.
+
+mod go_back_n;
+mod receive;
+mod scoreboard;
+mod selective_repeat;
+
+pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
+pub use receive::{Arrival, AnyReceiver, Receiver};
+pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
+
+use crate::congestion::LossKind;
+use crate::message::{Message, Segment};
+use crate::packet::{Ack, Flags, Nack, PathId};
+use crate::parameter::ParameterSet;
+use crate::profile::{Environment, TransportConfig};
+use crate::units::{Bytes, Span, Time};
+
+/// A packet found lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lost {
+    /// The path it was sent over.
+    pub path: PathId,
+    /// Its wire bytes.
+    pub bytes: Bytes,
+    /// How the loss became known.
+    pub kind: LossKind,
+}
+
+/// What an input settled: acknowledged bytes leave the flight, lost ones do too.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Settled {
+    /// Wire bytes newly acknowledged.
+    pub bytes: Bytes,
+    /// Packets newly acknowledged.
+    pub packets: u32,
+    /// Round trip of the packet that caused the acknowledgement, if it is known beyond doubt.
+    pub rtt: Option<Span>,
+}
+
+/// Odd input from the network: counted and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// It acknowledges what was never sent.
+    BeyondSent,
+    /// Its sequence number lies beyond the window.
+    BeyondWindow,
+}
+
+/// What goes next, and what became of what went.
+///
+/// The connection calls `next` only when `has_next` says so and the window allows, then `on_sent` for what it got.
+/// Every packet is in flight from `on_sent` until it is acknowledged or found lost.
+pub trait Reliability: Send {
+    /// Takes a message to send behind the others.
+    fn open(&mut self, message: Message);
+    /// Is there a packet to send, window permitting?
+    fn has_next(&self) -> bool;
+    /// Is the next packet one that may leave although the window is full (a retransmission in fast recovery)?
+    fn next_is_urgent(&self) -> bool {
+        false
+    }
+    /// The next packet: fresh or a repair.
+    fn next(&mut self, now: Time) -> Option<Segment>;
+    /// That packet left.
+    fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes);
+    /// An acknowledgement arrived; `window` is the present congestion window in wire bytes.
+    ///
+    /// # Errors
+    /// If it makes no sense; the state is then unchanged.
+    fn on_ack(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) -> Result<Settled, Invalid>;
+    /// A NACK arrived.
+    ///
+    /// # Errors
+    /// If it makes no sense; the state is then unchanged.
+    fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid>;
+    /// The deadline has passed.
+    fn on_timeout(&mut self, now: Time);
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    fn deadline(&self) -> Time;
+    /// Takes one of the losses found by the last input.
+    fn take_lost(&mut self) -> Option<Lost>;
+    /// Is a probe due?
+    fn wants_probe(&self) -> bool {
+        false
+    }
+    /// Takes a probe that is due, by its number.
+    fn take_probe(&mut self, _now: Time) -> Option<u32> {
+        None
+    }
+    /// Takes one of the messages that are wholly acknowledged.
+    fn take_finished(&mut self) -> Option<Message>;
+    /// Wire bytes in flight.
+    fn in_flight(&self) -> Bytes;
+    /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
+    fn touch(&self) -> u64 {
+        self.in_flight().0
+    }
+    /// A measured round trip shorter than all before lowers what timers build on.
+    fn on_base_rtt(&mut self, _base_rtt: Span) {}
+}
+
+/// Which reliability, with its parameters.
+#[derive(Clone, Debug)]
+pub enum ReliabilityConfig {
+    /// In order only; everything from the hole on again.
+    GoBackN(GoBackNConfig),
+    /// Out of order; holes only.
+    SelectiveRepeat(SelectiveRepeatConfig),
+}
+
+/// A sender's reliability, in place.
+#[allow(missing_docs, reason = "each variant holds the type it is named after")]
+pub enum AnyReliability {
+    GoBackN(GoBackN),
+    SelectiveRepeat(SelectiveRepeat),
+    Custom(Box<dyn Reliability>),
+}
+
+impl ReliabilityConfig {
+    /// The names that scenario files use.
+    pub const NAMES: [&str; 2] = ["go_back_n", "selective_repeat"];
+
+    /// The reliability of that name with its default parameters.
+    pub fn named(name: &str) -> Option<ReliabilityConfig> {
+        Some(match name {
+            "go_back_n" => ReliabilityConfig::GoBackN(GoBackNConfig::default()),
+            "selective_repeat" => ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ReliabilityConfig::GoBackN(_) => "go_back_n",
+            ReliabilityConfig::SelectiveRepeat(_) => "selective_repeat",
+        }
+    }
+
+    /// Its parameters.
+    pub fn parameters(&mut self) -> &mut dyn ParameterSet {
+        match self {
+            ReliabilityConfig::GoBackN(c) => c,
+            ReliabilityConfig::SelectiveRepeat(c) => c,
+        }
+    }
+
+    /// The sender's half for one connection.
+    pub fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
+        match self {
+            ReliabilityConfig::GoBackN(c) => AnyReliability::GoBackN(GoBackN::new(c, transport, environment)),
+            ReliabilityConfig::SelectiveRepeat(c) => {
+                AnyReliability::SelectiveRepeat(SelectiveRepeat::new(c, transport, environment))
+            }
+        }
+    }
+
+    /// The receiver's half for one connection.
+    pub fn build_receiver(&self, transport: &TransportConfig) -> AnyReceiver {
+        match self {
+            ReliabilityConfig::GoBackN(_) => AnyReceiver::GoBackN(GoBackNReceiver::new(transport)),
+            ReliabilityConfig::SelectiveRepeat(c) => AnyReceiver::Selective(SelectiveReceiver::new(c, transport)),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $r:ident => $call:expr) => {
+        match $self {
+            AnyReliability::GoBackN($r) => $call,
+            AnyReliability::SelectiveRepeat($r) => $call,
+            AnyReliability::Custom($r) => $call,
+        }
+    };
+}
+
+impl Reliability for AnyReliability {
+    fn open(&mut self, message: Message) {
+        each!(self, r => r.open(message))
+    }
+    #[inline]
+    fn has_next(&self) -> bool {
+        each!(self, r => r.has_next())
+    }
+    #[inline]
+    fn next_is_urgent(&self) -> bool {
+        each!(self, r => r.next_is_urgent())
+    }
+    #[inline]
+    fn next(&mut self, now: Time) -> Option<Segment> {
+        each!(self, r => r.next(now))
+    }
+    #[inline]
+    fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
+        each!(self, r => r.on_sent(now, segment, path, bytes))
+    }
+    #[inline]
+    fn on_ack(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) -> Result<Settled, Invalid> {
+        each!(self, r => r.on_ack(now, ack, flags, window))
+    }
+    fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid> {
+        each!(self, r => r.on_nack(now, nack, flags))
+    }
+    fn on_timeout(&mut self, now: Time) {
+        each!(self, r => r.on_timeout(now))
+    }
+    #[inline]
+    fn deadline(&self) -> Time {
+        each!(self, r => r.deadline())
+    }
+    #[inline]
+    fn take_lost(&mut self) -> Option<Lost> {
+        each!(self, r => r.take_lost())
+    }
+    #[inline]
+    fn wants_probe(&self) -> bool {
+        each!(self, r => r.wants_probe())
+    }
+    #[inline]
+    fn take_probe(&mut self, now: Time) -> Option<u32> {
+        each!(self, r => r.take_probe(now))
+    }
+    #[inline]
+    fn take_finished(&mut self) -> Option<Message> {
+        each!(self, r => r.take_finished())
+    }
+    #[inline]
+    fn in_flight(&self) -> Bytes {
+        each!(self, r => r.in_flight())
+    }
+    #[inline]
+    fn touch(&self) -> u64 {
+        each!(self, r => r.touch())
+    }
+    fn on_base_rtt(&mut self, base_rtt: Span) {
+        each!(self, r => r.on_base_rtt(base_rtt))
+    }
+}

@@ -1,0 +1,249 @@
+//! Go-back-N, as classic RoCEv2 reliable connections do it.
+//!
+//! The receiver takes packets in order only; the first one ahead of a hole earns one NACK, and the sender starts again
+//! from there. Structure: InfiniBand architecture, reliable connection; `docs/protocols/rocev2.md`.
+
+use super::scoreboard::Scoreboard;
+use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
+use crate::congestion::LossKind;
+use crate::message::{Backlog, Message, Segment};
+use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId, Psn, SackBits};
+use crate::parameters;
+use crate::profile::{Environment, TransportConfig};
+use crate::units::{Bytes, Span, Time};
+use std::collections::VecDeque;
+
+parameters! {
+    /// Go-back-N.
+    pub struct GoBackNConfig {
+        /// Start again from the oldest packet when nothing was heard of it for so long.
+        rto: Span = Span::from_ms(1), 1.0e6..=1.0e13, "ours: real NICs use 4.096 us * 2^14 = 67 ms, too long for runs of milliseconds";
+    }
+}
+
+/// The sender's half.
+#[derive(Debug)]
+pub struct GoBackN {
+    backlog: Backlog,
+    board: Scoreboard,
+    /// The next PSN to send; falls back to the hole on a NACK or timeout.
+    cursor: u64,
+    rto: Span,
+    deadline: Time,
+    /// Losses not yet taken, last found first.
+    lost: Vec<Lost>,
+}
+
+impl GoBackN {
+    /// Nothing sent.
+    pub fn new(config: &GoBackNConfig, transport: &TransportConfig, _: &Environment) -> GoBackN {
+        GoBackN {
+            backlog: Backlog::new(transport.mtu),
+            board: Scoreboard::default(),
+            cursor: 0,
+            rto: config.rto,
+            deadline: Time::NEVER,
+            lost: Vec::new(),
+        }
+    }
+
+    fn settle(&mut self, now: Time, cumulative: u64) -> Settled {
+        let mut settled = Settled::default();
+        for psn in self.board.una()..cumulative {
+            if let Some(size) = self.board.acknowledge(psn) {
+                settled.bytes += Bytes(u64::from(size));
+                settled.packets += 1;
+            }
+        }
+        if cumulative > self.board.una() {
+            self.board.advance(cumulative);
+            self.deadline = now + self.rto;
+        }
+        self.cursor = self.cursor.max(cumulative);
+        if self.board.una() == self.board.next() {
+            self.deadline = Time::NEVER;
+        }
+        settled
+    }
+
+    /// Everything from `psn` on counts as lost and is sent again.
+    fn go_back(&mut self, psn: u64, kind: LossKind) {
+        for psn in psn..self.cursor {
+            if let Some(sent) = self.board.lose(psn) {
+                self.lost.push(Lost { path: sent.path, bytes: Bytes(u64::from(sent.size)), kind });
+            }
+        }
+        self.cursor = psn;
+    }
+}
+
+impl Reliability for GoBackN {
+    fn open(&mut self, message: Message) {
+        self.backlog.push(message);
+    }
+
+    fn has_next(&self) -> bool {
+        self.cursor < self.backlog.end() && self.cursor - self.board.una() < Psn::MODULUS / 4
+    }
+
+    fn next(&mut self, _: Time) -> Option<Segment> {
+        let segment = (self.cursor < self.backlog.end()).then(|| self.backlog.segment(self.cursor))?;
+        Some(Segment { again: self.cursor < self.board.next(), ..segment })
+    }
+
+    fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
+        self.board.send(segment.psn, now, path, bytes.0 as u16);
+        self.cursor = segment.psn + 1;
+        if self.deadline == Time::NEVER {
+            self.deadline = now + self.rto;
+        }
+    }
+
+    fn on_ack(&mut self, now: Time, ack: &Ack, flags: Flags, _: Bytes) -> Result<Settled, Invalid> {
+        let cumulative = ack.cumulative.extend(self.board.una());
+        if cumulative > self.board.next() {
+            return Err(Invalid::BeyondSent);
+        }
+        let acked = ack.acked.extend(self.board.una());
+        let rtt = match self.board.get(acked) {
+            Some(sent) if sent.sends == 1 && !flags.has(Flags::RETRANSMITTED) => Some(now.since(sent.at)),
+            _ => None,
+        };
+        Ok(Settled { rtt, ..self.settle(now, cumulative) })
+    }
+
+    fn on_nack(&mut self, now: Time, nack: &Nack, _: Flags) -> Result<Settled, Invalid> {
+        let hole = nack.psn.extend(self.board.una());
+        if hole > self.board.next() {
+            return Err(Invalid::BeyondSent);
+        }
+        if hole < self.board.una() {
+            return Ok(Settled::default());
+        }
+        let settled = self.settle(now, hole);
+        self.go_back(hole, LossKind::Inferred);
+        Ok(settled)
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if now < self.deadline {
+            return;
+        }
+        self.go_back(self.board.una(), LossKind::TimedOut);
+        self.deadline = now + self.rto;
+    }
+
+    fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    fn take_lost(&mut self) -> Option<Lost> {
+        self.lost.pop()
+    }
+
+    fn take_finished(&mut self) -> Option<Message> {
+        let finished = self.backlog.pop_finished(self.board.una());
+        if finished.is_some() && self.backlog.is_empty() {
+            self.board.release();
+            self.lost = Vec::new();
+        }
+        finished
+    }
+
+    fn in_flight(&self) -> Bytes {
+        self.board.in_flight()
+    }
+}
+
+/// The receiver's half.
+#[derive(Debug)]
+pub struct GoBackNReceiver {
+    expected: u64,
+    nack_sent: bool,
+    unacknowledged: u64,
+    received_bytes: u64,
+    every: u64,
+    ack_marked: bool,
+    done: VecDeque<(MessageId, u64)>,
+}
+
+impl GoBackNReceiver {
+    /// Nothing received.
+    pub fn new(transport: &TransportConfig) -> GoBackNReceiver {
+        GoBackNReceiver {
+            expected: 0,
+            nack_sent: false,
+            unacknowledged: 0,
+            received_bytes: 0,
+            every: transport.ack_every.0,
+            ack_marked: transport.ack_marked,
+            done: VecDeque::new(),
+        }
+    }
+
+    fn ack(&mut self, psn: u64, flags: Flags, path: PathId) -> (Ack, Flags) {
+        self.unacknowledged = 0;
+        let ack = Ack {
+            cumulative: Psn::new(self.expected),
+            sack_base: Psn::new(self.expected),
+            sack: SackBits::default(),
+            acked: Psn::new(psn),
+            path,
+            received: self.received_bytes.div_ceil(256) as u32,
+            out_of_order: 0,
+        };
+        let echo = Flags::NONE
+            .with_if(flags.has(Flags::CE), Flags::MARKED)
+            .with_if(flags.has(Flags::RETRANSMITTED), Flags::RETRANSMITTED);
+        (ack, echo)
+    }
+}
+
+impl Receiver for GoBackNReceiver {
+    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+        let psn = data.psn.extend(self.expected);
+        let mut arrival = Arrival::default();
+        if psn > self.expected || flags.has(Flags::TRIMMED) {
+            // One NACK per hole: what follows it is dropped in silence.
+            if psn >= self.expected && !self.nack_sent {
+                self.nack_sent = true;
+                let hole = Psn::new(self.expected);
+                let echo = Flags::NONE.with_if(flags.has(Flags::CE), Flags::MARKED);
+                arrival.nack = Some((Nack { psn: hole, cumulative: hole, path }, echo));
+            }
+            return Ok(arrival);
+        }
+        if psn < self.expected {
+            arrival.duplicate = true;
+            arrival.ack = Some(self.ack(psn, flags, path));
+            return Ok(arrival);
+        }
+        arrival.fresh = true;
+        self.expected += 1;
+        self.nack_sent = false;
+        self.received_bytes += u64::from(data.length);
+        self.unacknowledged += u64::from(data.length);
+        let last = flags.has(Flags::LAST);
+        if last {
+            self.done.push_back((data.message, data.offset.get() + u64::from(data.length)));
+        }
+        let marked = self.ack_marked && flags.has(Flags::CE);
+        if last || marked || flags.has(Flags::ACK_REQUEST) || self.unacknowledged >= self.every {
+            arrival.ack = Some(self.ack(psn, flags, path));
+        }
+        Ok(arrival)
+    }
+
+    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags) {
+        let (ack, flags) = self.ack(self.expected, Flags::NONE.with_if(marked, Flags::CE), path);
+        (ack, flags.with(Flags::PROBE_ANSWER))
+    }
+
+    fn take_received(&mut self) -> Option<(MessageId, u64)> {
+        self.done.pop_front()
+    }
+
+    fn cumulative(&self) -> u64 {
+        self.expected
+    }
+}

@@ -1,0 +1,75 @@
+//! The receiver's half of reliability: what to tell the sender, what to tell the application.
+
+use super::{GoBackNReceiver, Invalid, SelectiveReceiver};
+use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId};
+
+/// What one arrival calls for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Was it new (rather than a duplicate, out of order for go-back-N, or trimmed)?
+    pub fresh: bool,
+    /// Was its payload here already?
+    pub duplicate: bool,
+    /// Acknowledge now.
+    pub ack: Option<(Ack, Flags)>,
+    /// Ask for a packet again now.
+    pub nack: Option<(Nack, Flags)>,
+}
+
+/// Tracks what has arrived on one connection.
+pub trait Receiver {
+    /// A data packet arrived, whole or trimmed (see its flags).
+    ///
+    /// # Errors
+    /// If it lies beyond the window; the state is then unchanged.
+    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid>;
+    /// A probe arrived: what to answer.
+    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags);
+    /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
+    fn take_received(&mut self) -> Option<(MessageId, u64)>;
+    /// The first sequence number that is missing.
+    fn cumulative(&self) -> u64;
+    /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
+    fn touch(&self) -> u64 {
+        self.cumulative()
+    }
+}
+
+/// A receiver, in place.
+#[allow(missing_docs, reason = "each variant holds the type it is named after")]
+pub enum AnyReceiver {
+    GoBackN(GoBackNReceiver),
+    Selective(SelectiveReceiver),
+    Custom(Box<dyn Receiver + Send>),
+}
+
+macro_rules! each {
+    ($self:expr, $r:ident => $call:expr) => {
+        match $self {
+            AnyReceiver::GoBackN($r) => $call,
+            AnyReceiver::Selective($r) => $call,
+            AnyReceiver::Custom($r) => $call,
+        }
+    };
+}
+
+impl Receiver for AnyReceiver {
+    #[inline]
+    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+        each!(self, r => r.on_data(data, flags, path))
+    }
+    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags) {
+        each!(self, r => r.on_probe(path, marked))
+    }
+    #[inline]
+    fn take_received(&mut self) -> Option<(MessageId, u64)> {
+        each!(self, r => r.take_received())
+    }
+    fn cumulative(&self) -> u64 {
+        each!(self, r => r.cumulative())
+    }
+    #[inline]
+    fn touch(&self) -> u64 {
+        each!(self, r => r.touch())
+    }
+}

@@ -1,0 +1,156 @@
+//! What became of every packet that was sent and is not yet settled in order.
+
+use crate::packet::PathId;
+use crate::units::{Bytes, Time};
+
+/// Where a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Sent, nothing heard.
+    InFlight,
+    /// Found lost, waiting to be sent again.
+    Lost,
+    /// Acknowledged.
+    Acked,
+}
+
+/// One packet's last transmission.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Time,
+    pub(super) path: PathId,
+    pub(super) size: u16,
+    pub(super) sends: u8,
+    pub(super) state: State,
+}
+
+const _: () = assert!(size_of::<Sent>() == 16, "four entries to a cache line");
+
+/// A ring of [`Sent`] over `[una, next)`; `in_flight` is the sum of the sizes of those in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scoreboard {
+    ring: Vec<Sent>,
+    una: u64,
+    next: u64,
+    in_flight: u64,
+}
+
+const EMPTY: Sent = Sent { at: Time::ZERO, path: PathId(0), size: 0, sends: 0, state: State::Acked };
+
+impl Scoreboard {
+    /// The first sequence number not acknowledged in order.
+    #[inline]
+    pub(super) const fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// The first sequence number never sent.
+    #[inline]
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    #[inline]
+    pub(super) const fn in_flight(&self) -> Bytes {
+        Bytes(self.in_flight)
+    }
+
+    #[inline]
+    fn index(&self, psn: u64) -> usize {
+        (psn & (self.ring.len() as u64 - 1)) as usize
+    }
+
+    /// Reads the entries at both ends of the window.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        let entry = |psn: u64| self.ring.get(psn as usize & self.ring.len().wrapping_sub(1)).map_or(0, |s| s.at.0);
+        entry(self.una) ^ entry(self.next)
+    }
+
+    /// The entry of `psn`, if it lies in `[una, next)`.
+    #[inline]
+    pub(super) fn get(&self, psn: u64) -> Option<&Sent> {
+        if psn < self.una || psn >= self.next {
+            return None;
+        }
+        self.ring.get(self.index(psn))
+    }
+
+    fn grow(&mut self) {
+        let old_len = self.ring.len() as u64;
+        let old = core::mem::replace(&mut self.ring, vec![EMPTY; (old_len as usize * 2).max(64)]);
+        for psn in self.una..self.next {
+            let to = self.index(psn);
+            self.ring[to] = old[(psn & (old_len - 1)) as usize];
+        }
+    }
+
+    /// `psn` leaves now, for the first time if it equals `next`.
+    #[inline]
+    pub(super) fn send(&mut self, psn: u64, at: Time, path: PathId, size: u16) {
+        let sends = if psn == self.next {
+            if self.next - self.una == self.ring.len() as u64 {
+                self.grow();
+            }
+            self.next += 1;
+            1
+        } else {
+            let entry = self.get(psn).expect("a retransmission lies in the window");
+            assert!(entry.state == State::Lost, "psn {psn} is sent again though it is not lost");
+            entry.sends.saturating_add(1)
+        };
+        self.in_flight += u64::from(size);
+        let index = self.index(psn);
+        self.ring[index] = Sent { at, path, size, sends, state: State::InFlight };
+    }
+
+    /// `psn` is acknowledged: the wire bytes that this is news of, if it is.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, psn: u64) -> Option<u16> {
+        let index = self.index(psn);
+        let entry = &mut self.ring[index];
+        let was = entry.state;
+        if was == State::Acked {
+            return None;
+        }
+        entry.state = State::Acked;
+        let size = entry.size;
+        if was == State::InFlight {
+            self.in_flight -= u64::from(size);
+        }
+        Some(size)
+    }
+
+    /// `psn` is lost, if it was in flight: its entry.
+    #[inline]
+    pub(super) fn lose(&mut self, psn: u64) -> Option<Sent> {
+        if psn < self.una || psn >= self.next {
+            return None;
+        }
+        let index = self.index(psn);
+        let entry = &mut self.ring[index];
+        if entry.state != State::InFlight {
+            return None;
+        }
+        entry.state = State::Lost;
+        self.in_flight -= u64::from(entry.size);
+        Some(*entry)
+    }
+
+    /// Everything below `psn` is settled; the caller has acknowledged it.
+    #[inline]
+    pub(super) fn advance(&mut self, psn: u64) {
+        debug_assert!(psn >= self.una && psn <= self.next);
+        self.una = psn;
+        if self.una == self.next {
+            assert!(self.in_flight == 0, "{} bytes in flight though all is settled", self.in_flight);
+        }
+    }
+
+    /// Gives the memory back when nothing is outstanding.
+    pub(super) fn release(&mut self) {
+        if self.una == self.next {
+            self.ring = Vec::new();
+        }
+    }
+}

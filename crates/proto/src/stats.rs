@@ -1,0 +1,34 @@
+//! What a connection counts. Plain fields: watching never changes what is watched.
+
+/// Counters of one connection, both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Data packets sent, retransmissions included.
+    pub sent: u64,
+    /// Data packets sent again.
+    pub retransmitted: u64,
+    /// Acknowledgements received.
+    pub acks: u64,
+    /// Acknowledgements that echoed CE.
+    pub acks_marked: u64,
+    /// NACKs received.
+    pub nacks: u64,
+    /// CNPs received.
+    pub notifications: u64,
+    /// Retransmission timeouts that found packets overdue.
+    pub timeouts: u64,
+    /// Probes sent.
+    pub probes: u64,
+    /// Whole data packets received for the first time.
+    pub delivered: u64,
+    /// Payload bytes received for the first time.
+    pub delivered_bytes: u64,
+    /// Whole data packets received again.
+    pub duplicates: u64,
+    /// Data packets received with CE.
+    pub marked: u64,
+    /// Trimmed packets received.
+    pub trimmed: u64,
+    /// Packets that made no sense and were dropped.
+    pub invalid: u64,
+}

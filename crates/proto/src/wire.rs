@@ -1,0 +1,205 @@
+//! Bytes: transport headers in two formats, and whole Ethernet frames around them.
+//!
+//! [`encode`] and [`decode`] deal in the transport header, what a UDP datagram starts with. Addresses, entropy, CE and
+//! the fact of being trimmed belong to the network's headers, where switches can read and change them: [`frame`] writes
+//! and reads those, and a node on sockets learns them from the socket and puts them in with [`Outer::complete`].
+//!
+//! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates nothing.
+
+pub mod frame;
+mod rocev2;
+mod uec;
+
+use crate::packet::{Flags, Header, HostId, Packet, PathId};
+use crate::profile::WireFormat;
+
+/// Why bytes are not a packet, or a packet cannot become bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// The bytes end before the header does.
+    Short,
+    /// A version, opcode or packet type that does not exist here.
+    Unknown,
+    /// Bits that must be zero are not, or two fields contradict each other.
+    Inconsistent,
+    /// A length field does not agree with the number of bytes.
+    Length,
+    /// A checksum is wrong.
+    Checksum,
+    /// Not an IPv6 UDP datagram between addresses of this scheme on the port of this format.
+    Foreign,
+    /// The packet has a field that this format has no room for.
+    Unencodable,
+}
+
+impl core::fmt::Display for WireError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            WireError::Short => "the bytes end before the header does",
+            WireError::Unknown => "unknown version, opcode or packet type",
+            WireError::Inconsistent => "fields contradict each other",
+            WireError::Length => "a length field does not agree with the number of bytes",
+            WireError::Checksum => "wrong checksum",
+            WireError::Foreign => "not a datagram of this scheme",
+            WireError::Unencodable => "a field does not fit this format",
+        })
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// Facts that switches write; a data packet's are in the network's headers.
+const SWITCH_FLAGS: Flags = Flags(Flags::CE.0 | Flags::TRIMMED.0 | Flags::TRIMMED_AT_LAST_HOP.0);
+
+/// What the network's headers say of a packet, beside its transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outer {
+    /// The host it comes from.
+    pub source: HostId,
+    /// The host it goes to.
+    pub destination: HostId,
+    /// Which way it goes.
+    pub path: PathId,
+    /// Bytes on the wire, all headers included.
+    pub size: u16,
+    /// CE on any packet; trimmed and trimmed at the last hop on data.
+    pub flags: Flags,
+}
+
+impl Outer {
+    /// The network's part of a packet: what [`decode`] leaves at its default.
+    pub fn of(packet: &Packet) -> Outer {
+        Outer {
+            source: packet.source,
+            destination: packet.destination,
+            path: packet.path,
+            size: packet.size,
+            flags: Flags(packet.flags.0 & outer_flags(&packet.header).0),
+        }
+    }
+
+    /// Puts the network's part into a packet that came from [`decode`].
+    pub fn complete(&self, packet: Packet) -> Packet {
+        let mask = outer_flags(&packet.header).0;
+        Packet {
+            source: self.source,
+            destination: self.destination,
+            path: self.path,
+            size: self.size,
+            flags: Flags(packet.flags.0 & !mask | self.flags.0 & mask),
+            ..packet
+        }
+    }
+}
+
+/// The flags that travel in the network's headers. A NACK tells where the packet it describes was trimmed; that is its
+/// own business and stays in the transport header.
+const fn outer_flags(header: &Header) -> Flags {
+    match header {
+        Header::Data(_) => SWITCH_FLAGS,
+        _ => Flags::CE,
+    }
+}
+
+/// Appends the transport header of `packet` to `out`. Payload is the caller's to add.
+///
+/// # Errors
+/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2 has 24 bits for a connection.
+pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
+    if packet.flags.0 & !Flags::ALL.0 != 0 {
+        return Err(WireError::Unencodable);
+    }
+    match format {
+        WireFormat::Rocev2 => rocev2::encode(packet, out),
+        WireFormat::Uec => {
+            uec::encode(packet, out);
+            Ok(())
+        }
+    }
+}
+
+/// Reads a transport header from the start of `bytes`; what follows it is payload.
+///
+/// The network's part of the packet ([`Outer`]) is left at its default.
+///
+/// # Errors
+/// If the bytes are no header of this format.
+pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
+    match format {
+        WireFormat::Rocev2 => rocev2::decode(bytes),
+        WireFormat::Uec => uec::decode(bytes),
+    }
+}
+
+/// Length in bytes of the transport header of such a packet: where its payload starts.
+pub const fn header_bytes(format: WireFormat, header: &Header) -> usize {
+    match format {
+        WireFormat::Rocev2 => rocev2::header_bytes(header),
+        WireFormat::Uec => uec::header_bytes(header),
+    }
+}
+
+/// A packet without the network's part.
+const fn bare(connection: u32, flags: u16, header: Header) -> Packet {
+    Packet {
+        source: HostId(0),
+        destination: HostId(0),
+        connection: crate::packet::ConnectionId(connection),
+        path: PathId(0),
+        size: 0,
+        flags: Flags(flags),
+        header,
+    }
+}
+
+/// Reads big-endian fields one after the other.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    const fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(WireError::Short)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, WireError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A sequence number in 32 bits, the upper eight of which must be zero.
+    fn psn(&mut self) -> Result<crate::packet::Psn, WireError> {
+        psn(self.u32()?)
+    }
+
+    /// Bytes that must be zero.
+    fn zeros<const N: usize>(&mut self) -> Result<(), WireError> {
+        if self.array::<N>()? == [0; N] { Ok(()) } else { Err(WireError::Inconsistent) }
+    }
+}
+
+/// A sequence number of at most 24 bits.
+const fn psn(number: u32) -> Result<crate::packet::Psn, WireError> {
+    if (number as u64) < crate::packet::Psn::MODULUS {
+        Ok(crate::packet::Psn::new(number as u64))
+    } else {
+        Err(WireError::Inconsistent)
+    }
+}

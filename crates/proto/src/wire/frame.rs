@@ -1,0 +1,216 @@
+//! Ethernet, IPv6 and UDP around a transport header: what a capture file shows.
+//!
+//! ```text
+//! Ethernet  destination 02:plane:host, source likewise (locally administered), type 0x86dd
+//! IPv6      traffic class: DSCP by class (data 26, control 48, trimmed 44, trimmed at the last hop 45) and the ECN
+//!           bits: data ECT(0) or CE, control not-ECT or CE; flow label: bits 23-16 and 11-0 of the entropy value;
+//!           addresses fd53:7472:616e:PLANE::HOST, a unique local prefix whose 40 bits spell "Stran"
+//! UDP       source port: bits 15-0 of the entropy value; destination port 4791 (RoCEv2) or 4793 (UEC)
+//! then      the transport header, the payload (not written), and for RoCEv2 four zero bytes for the ICRC
+//! ```
+//!
+//! Both addresses name the plane that the packet leaves by. The UDP checksum is right for a payload of zeros: captures
+//! carry no payload, and zeros add nothing to the sum, so it can be computed from the headers alone.
+
+use super::{Outer, Reader, WireError, decode, encode, header_bytes};
+use crate::packet::{Flags, Header, HostId, Packet, PathId};
+use crate::profile::WireFormat;
+
+const ETHERNET: usize = 14;
+const IPV6: usize = 40;
+const UDP: usize = 8;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const NEXT_HEADER_UDP: u8 = 17;
+const HOP_LIMIT: u8 = 64;
+/// RFC 4193: fd00::/8 and 40 bits of one's own.
+const PREFIX: [u8; 6] = [0xfd, 0x53, 0x74, 0x72, 0x61, 0x6e];
+
+const DSCP_DATA: u8 = 26;
+const DSCP_CONTROL: u8 = 48;
+const DSCP_TRIMMED: u8 = 44;
+const DSCP_TRIMMED_AT_LAST_HOP: u8 = 45;
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
+
+/// UDP destination port of a format: IANA's for RoCEv2 and for Ultra Ethernet.
+pub const fn udp_port(format: WireFormat) -> u16 {
+    match format {
+        WireFormat::Rocev2 => 4791,
+        WireFormat::Uec => 4793,
+    }
+}
+
+/// The IPv6 address of a host on a plane.
+pub const fn address(plane: u8, host: HostId) -> [u8; 16] {
+    let h = host.0.to_be_bytes();
+    let p = PREFIX;
+    [p[0], p[1], p[2], p[3], p[4], p[5], 0, plane, 0, 0, 0, 0, h[0], h[1], h[2], h[3]]
+}
+
+/// Plane and host of an address made by [`address`].
+pub fn host_of(address: [u8; 16]) -> Option<(u8, HostId)> {
+    let [prefix @ .., 0, plane, 0, 0, 0, 0, a, b, c, d] = address else { return None };
+    if prefix == PREFIX { Some((plane, HostId(u32::from_be_bytes([a, b, c, d])))) } else { None }
+}
+
+fn mac(plane: u8, host: HostId) -> [u8; 6] {
+    let [a, b, c, d] = host.0.to_be_bytes();
+    [0x02, plane, a, b, c, d]
+}
+
+/// Payload and checksum bytes that follow the transport header of `packet`.
+fn trailing(format: WireFormat, packet: &Packet) -> usize {
+    let payload = match packet.header {
+        Header::Data(data) if !packet.flags.has(Flags::TRIMMED) => usize::from(data.length),
+        _ => 0,
+    };
+    let icrc = match format {
+        WireFormat::Rocev2 => 4,
+        WireFormat::Uec => 0,
+    };
+    payload + icrc
+}
+
+/// Differentiated services and ECN bits of `packet`.
+fn traffic_class(packet: &Packet) -> Result<u8, WireError> {
+    let is_data = matches!(packet.header, Header::Data(_));
+    let trimmed = is_data && packet.flags.has(Flags::TRIMMED);
+    let at_last_hop = is_data && packet.flags.has(Flags::TRIMMED_AT_LAST_HOP);
+    let dscp = match (trimmed, at_last_hop) {
+        (true, false) => DSCP_TRIMMED,
+        (true, true) => DSCP_TRIMMED_AT_LAST_HOP,
+        (false, true) => return Err(WireError::Unencodable),
+        (false, false) if packet.is_control() => DSCP_CONTROL,
+        (false, false) => DSCP_DATA,
+    };
+    let ecn = match (packet.flags.has(Flags::CE), packet.is_control()) {
+        (true, _) => CE,
+        (false, true) if !trimmed => 0,
+        (false, _) => ECT_0,
+    };
+    Ok(dscp << 2 | ecn)
+}
+
+/// Appends the frame of `packet` up to the end of its headers to `out`, and gives its whole length on the wire, payload
+/// included (but for preamble, frame check sequence and gap).
+///
+/// # Errors
+/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was.
+pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<usize, WireError> {
+    let traffic_class = traffic_class(packet)?;
+    let trailing = trailing(format, packet);
+    let udp_length = UDP + header_bytes(format, &packet.header) + trailing;
+    let Ok(udp_length) = u16::try_from(udp_length) else { return Err(WireError::Unencodable) };
+    let start = out.len();
+    let (plane, entropy) = (packet.path.port(), packet.path.entropy());
+    out.extend_from_slice(&mac(plane, packet.destination));
+    out.extend_from_slice(&mac(plane, packet.source));
+    out.extend_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+    let label = (entropy >> 16) << 12 | entropy & 0xfff;
+    out.extend_from_slice(&(6 << 28 | u32::from(traffic_class) << 20 | label).to_be_bytes());
+    out.extend_from_slice(&udp_length.to_be_bytes());
+    out.extend_from_slice(&[NEXT_HEADER_UDP, HOP_LIMIT]);
+    out.extend_from_slice(&address(plane, packet.source));
+    out.extend_from_slice(&address(plane, packet.destination));
+    out.extend_from_slice(&(entropy as u16).to_be_bytes());
+    out.extend_from_slice(&udp_port(format).to_be_bytes());
+    out.extend_from_slice(&udp_length.to_be_bytes());
+    out.extend_from_slice(&[0, 0]);
+    if let Err(error) = encode(format, packet, out) {
+        out.truncate(start);
+        return Err(error);
+    }
+    let sum = checksum(&out[start + ETHERNET + 8..]);
+    out[start + ETHERNET + IPV6 + 6..][..2].copy_from_slice(&sum.to_be_bytes());
+    let headers = out.len() - start;
+    let whole = headers + trailing;
+    if !matches!(packet.header, Header::Data(_)) || packet.flags.has(Flags::TRIMMED) {
+        // Nothing but the empty ICRC follows: write it, so that the capture of a control packet is complete.
+        out.resize(start + whole, 0);
+    }
+    Ok(whole)
+}
+
+/// UDP checksum over the two addresses and the datagram, whose payload counts as zeros. The pseudo-header's length is
+/// that of the UDP header; its next header is UDP.
+fn checksum(addresses_and_datagram: &[u8]) -> u16 {
+    let mut sum = u32::from(NEXT_HEADER_UDP);
+    for pair in addresses_and_datagram.chunks(2) {
+        sum += u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u32::from(low));
+    }
+    // The pseudo-header repeats the length, which the UDP header has at its bytes 4 and 5, behind 32 of addresses.
+    if let Some(&[high, low]) = addresses_and_datagram.get(36..38) {
+        sum += u32::from(high) << 8 | u32::from(low);
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // Over IPv6 a checksum of zero is sent as all ones (RFC 8200, section 8.1).
+    match !(sum as u16) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+/// Reads the frame of a packet. Payload is not looked at, and need not be there.
+///
+/// The packet's `size` is the frame's whole length on the wire.
+///
+/// # Errors
+/// If it is no frame that [`write()`] could have written for this format. Hop limit and Ethernet addresses may differ: they
+/// change on the way.
+pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
+    let mut reader = Reader::new(frame);
+    reader.array::<12>()?;
+    if reader.u16()? != ETHERTYPE_IPV6 {
+        return Err(WireError::Foreign);
+    }
+    let first = reader.u32()?;
+    let length = reader.u16()?;
+    let next_header = reader.u8()?;
+    reader.u8()?;
+    if first >> 28 != 6 || next_header != NEXT_HEADER_UDP {
+        return Err(WireError::Foreign);
+    }
+    let summed = reader.rest;
+    let (plane, source) = host_of(reader.array()?).ok_or(WireError::Foreign)?;
+    let (_, destination) = host_of(reader.array()?).ok_or(WireError::Foreign)?;
+    let source_port = reader.u16()?;
+    if reader.u16()? != udp_port(format) {
+        return Err(WireError::Foreign);
+    }
+    if reader.u16()? != length {
+        return Err(WireError::Length);
+    }
+    let sum = reader.u16()?;
+    let packet = decode(format, reader.rest)?;
+    let headers = header_bytes(format, &packet.header);
+    let entropy = first >> 12 << 16 & 0xff_0000 | u32::from(source_port);
+    let flags = switch_flags((first >> 20) as u8, &packet.header)?;
+    let size = u16::try_from(ETHERNET + IPV6 + usize::from(length)).map_err(|_| WireError::Length)?;
+    let outer = Outer { source, destination, path: PathId::new(plane, entropy), size, flags };
+    let packet = outer.complete(packet);
+    if usize::from(length) != UDP + headers + trailing(format, &packet) {
+        return Err(WireError::Length);
+    }
+    let mut datagram = [0; 32 + UDP + 64];
+    let datagram = &mut datagram[..32 + UDP + headers];
+    datagram.copy_from_slice(&summed[..32 + UDP + headers]);
+    datagram[38..40].fill(0);
+    if checksum(datagram) != sum {
+        return Err(WireError::Checksum);
+    }
+    Ok(packet)
+}
+
+/// The facts that switches write, from the traffic class.
+fn switch_flags(traffic_class: u8, header: &Header) -> Result<Flags, WireError> {
+    let is_data = matches!(header, Header::Data(_));
+    let flags = match (traffic_class >> 2, is_data) {
+        (DSCP_TRIMMED, true) => Flags::TRIMMED,
+        (DSCP_TRIMMED_AT_LAST_HOP, true) => Flags::TRIMMED.with(Flags::TRIMMED_AT_LAST_HOP),
+        (DSCP_DATA, true) | (DSCP_DATA | DSCP_CONTROL, false) => Flags::NONE,
+        _ => return Err(WireError::Inconsistent),
+    };
+    Ok(flags.with_if(traffic_class & 3 == CE, Flags::CE))
+}

@@ -1,0 +1,126 @@
+//! Our own layout of the fields that Ultra Ethernet and STrack carry.
+//!
+//! The fields are those the sources describe; where they sit is ours, since STrack's layout is not public and UEC's serves
+//! many features that are absent here. Everything is big-endian. Each packet begins with
+//!
+//! ```text
+//! byte 0      version (high four bits, 1) and type (low four bits: 0 data, 1 ack, 2 nack, 3 cnp, 4 probe)
+//! byte 1      flags: bit 0 ack request, 1 retransmitted, 2 last, 3 trimmed, 4 trimmed at the last hop, 5 marked,
+//!             6 probe answer, 7 hole; 3 and 4 are zero on data, where the IP header tells
+//! bytes 2-3   payload bytes of data (also once trimmed), 0 otherwise
+//! bytes 4-7   connection, as the receiver numbers it
+//! ```
+//!
+//! and goes on with
+//!
+//! ```text
+//! data   psn 4, message 4, offset 8                                                               24 bytes in all
+//! ack    cumulative 4, sack base 4, sack 8, acked 4, path 4, received 4, out of order 2, zero 2   40
+//! nack   psn 4, cumulative 4, path 4                                                              20
+//! cnp                                                                                              8
+//! probe  number 4                                                                                 12
+//! ```
+//!
+//! Sequence numbers have 24 bits in a field of 32. Acknowledgements name the whole path, port included, since the port
+//! that they arrive on says nothing about the one that the data came by.
+
+use super::{Reader, WireError, bare, outer_flags};
+use crate::packet::{Ack, Data, Header, MessageId, Nack, Offset, Packet, PathId, SackBits};
+
+const VERSION: u8 = 1;
+const DATA: u8 = 0;
+const ACK: u8 = 1;
+const NACK: u8 = 2;
+const CNP: u8 = 3;
+const PROBE: u8 = 4;
+
+pub(super) const fn header_bytes(header: &Header) -> usize {
+    match header {
+        Header::Data(_) => 24,
+        Header::Ack(_) => 40,
+        Header::Nack(_) => 20,
+        Header::Cnp => 8,
+        Header::Probe { .. } => 12,
+    }
+}
+
+pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) {
+    let (kind, length) = match packet.header {
+        Header::Data(data) => (DATA, data.length),
+        Header::Ack(_) => (ACK, 0),
+        Header::Nack(_) => (NACK, 0),
+        Header::Cnp => (CNP, 0),
+        Header::Probe { .. } => (PROBE, 0),
+    };
+    let flags = (packet.flags.0 & !outer_flags(&packet.header).0) as u8;
+    out.extend_from_slice(&[VERSION << 4 | kind, flags]);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&packet.connection.0.to_be_bytes());
+    let mut word = |number: u32| out.extend_from_slice(&number.to_be_bytes());
+    match packet.header {
+        Header::Data(data) => {
+            word(data.psn.get());
+            word(data.message.0);
+            out.extend_from_slice(&data.offset.get().to_be_bytes());
+        }
+        Header::Ack(ack) => {
+            word(ack.cumulative.get());
+            word(ack.sack_base.get());
+            let sack = ack.sack.get();
+            word((sack >> 32) as u32);
+            word(sack as u32);
+            word(ack.acked.get());
+            word(ack.path.0);
+            word(ack.received);
+            word(u32::from(ack.out_of_order) << 16);
+        }
+        Header::Nack(nack) => {
+            word(nack.psn.get());
+            word(nack.cumulative.get());
+            word(nack.path.0);
+        }
+        Header::Cnp => {}
+        Header::Probe { number } => word(number),
+    }
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
+    let mut reader = Reader::new(bytes);
+    let first = reader.u8()?;
+    if first >> 4 != VERSION {
+        return Err(WireError::Unknown);
+    }
+    let flags = u16::from(reader.u8()?);
+    let length = reader.u16()?;
+    let connection = reader.u32()?;
+    let header = match first & 15 {
+        DATA => Header::Data(Data {
+            psn: reader.psn()?,
+            message: MessageId(reader.u32()?),
+            offset: Offset::new(reader.u64()?),
+            length,
+        }),
+        ACK => {
+            let ack = Ack {
+                cumulative: reader.psn()?,
+                sack_base: reader.psn()?,
+                sack: SackBits::new(reader.u64()?),
+                acked: reader.psn()?,
+                path: PathId(reader.u32()?),
+                received: reader.u32()?,
+                out_of_order: reader.u16()?,
+            };
+            reader.zeros::<2>()?;
+            Header::Ack(ack)
+        }
+        NACK => Header::Nack(Nack { psn: reader.psn()?, cumulative: reader.psn()?, path: PathId(reader.u32()?) }),
+        CNP => Header::Cnp,
+        PROBE => Header::Probe { number: reader.u32()? },
+        _ => return Err(WireError::Unknown),
+    };
+    let is_data = matches!(header, Header::Data(_));
+    if flags & outer_flags(&header).0 != 0 || (!is_data && length != 0) {
+        return Err(WireError::Inconsistent);
+    }
+    Ok(bare(connection, flags, header))
+}

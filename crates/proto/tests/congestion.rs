@@ -1,0 +1,346 @@
+//! Congestion controls: curves against stored tables, DCQCN against a model that fires every timer, and what holds for
+//! all of them whatever happens.
+
+mod operations;
+
+use operations::CongestionOperation;
+use proptest::prelude::*;
+use strandway_proto::congestion::{
+    AckSample, AnyCongestion, Congestion, CongestionConfig, Dcqcn, DcqcnConfig, LossKind, LossSample,
+};
+use strandway_proto::{Bytes, Environment, Rate, Span, Time};
+
+const PACKET: u64 = 4160;
+const RTT: Span = Span(8_340_000);
+
+fn environment(trimming: bool) -> Environment {
+    Environment {
+        rate: Rate::from_gbps(400),
+        ports: 1,
+        base_rtt: RTT,
+        packet: Bytes(PACKET),
+        trimming,
+        queue: Bytes(417_000),
+    }
+}
+
+/// Plays a script round by round and gives the window after each round, in whole packets.
+///
+/// Rounds are separated by `;`. Each is `[COUNTx] KIND DELAY [LOSS]`: all packets of the window are acknowledged one by
+/// one within a round trip that is `DELAY` us longer than the base; `KIND` is `clean`, `marked` or `half` (every other
+/// one marked); `LOSS` is `trim N`, `lose N` or `timeout N`: the first N packets are lost like that instead.
+fn curve(policy: &mut AnyCongestion, script: &str) -> Vec<u64> {
+    let mut now = Time::ZERO + RTT;
+    let mut windows = Vec::new();
+    for round in script.split(';') {
+        let words: Vec<&str> = round.split_whitespace().collect();
+        let (count, words) = match words[0].strip_suffix('x') {
+            Some(count) => (count.parse().expect("a count"), &words[1..]),
+            None => (1, &words[..]),
+        };
+        let delay: f64 = words[1].parse().expect("a delay in us");
+        let lost: u64 = words.get(3).map_or(0, |n| n.parse().expect("a number of packets"));
+        for _ in 0..count {
+            let rtt = Span(RTT.0 + (delay * 1e6) as u64);
+            let packets = (policy.window().0 / PACKET).max(1);
+            let start = now;
+            for i in 0..packets {
+                now = start + Span(rtt.0 * (i + 1) / packets);
+                // Each acknowledgement makes room for a new packet, so the flight stays full.
+                let (bytes, in_flight) = (Bytes(PACKET), Bytes((packets - 1) * PACKET));
+                if i < lost {
+                    let kind = match words[2] {
+                        "trim" => LossKind::Trimmed { last_hop: false },
+                        "lose" => LossKind::Inferred,
+                        "timeout" => LossKind::TimedOut,
+                        other => panic!("no loss is called {other}"),
+                    };
+                    policy.on_loss(&LossSample { now, kind, bytes, in_flight });
+                } else {
+                    let marked = match words[0] {
+                        "clean" => false,
+                        "marked" => true,
+                        "half" => i % 2 == 1,
+                        other => panic!("no kind of round is called {other}"),
+                    };
+                    policy.on_ack(&AckSample { now, rtt: Some(rtt), bytes, packets: 1, marked, in_flight });
+                }
+            }
+            windows.push(policy.window().0 / PACKET);
+        }
+    }
+    windows
+}
+
+fn check(name: &str, trimming: bool, script: &str, expect: &[u64]) {
+    let mut policy = CongestionConfig::named(name).expect("a name").build(&environment(trimming));
+    assert_eq!(curve(&mut policy, script), expect, "{name}: {script}");
+}
+
+#[test]
+fn nscc_falls_under_marks_and_delay_and_grows_back_in_proportion_to_the_room() {
+    check(
+        "nscc",
+        true,
+        "2x clean 0; 8x marked 12; 4x marked 3; 4x clean 8; 6x clean 3; 6x clean 0",
+        &[
+            150, 150, 110, 48, 12, 5, 2, 1, 1, 1, 1, 2, 2, 3, 12, 23, 35, 48, 52, 55, 59, 62, 66, 69, 75, 124, 150,
+            150, 150, 150,
+        ],
+    );
+}
+
+#[test]
+fn nscc_falls_at_once_to_what_got_through() {
+    check(
+        "nscc",
+        true,
+        "2x clean 2; marked 8 trim 140; 3x marked 8 trim 10; 4x clean 2",
+        &[150, 150, 10, 10, 1, 1, 1, 5, 9, 13],
+    );
+    check(
+        "nscc",
+        false,
+        "2x clean 2; 2x marked 40; 2x marked 40 lose 8; 4x clean 2",
+        &[150, 150, 5, 8, 1, 1, 7, 12, 17, 21],
+    );
+}
+
+#[test]
+fn dctcp_cuts_by_the_share_of_marks() {
+    check(
+        "dctcp",
+        false,
+        "4x clean 0; 6x half 2; 6x marked 4; 4x clean 0; clean 0 lose 3; 3x clean 0; clean 0 timeout 2; 8x clean 0",
+        &[
+            150, 150, 150, 150, 150, 147, 143, 137, 129, 120, 110, 98, 85, 72, 59, 47, 48, 49, 50, 51, 26, 27, 28, 29,
+            15, 16, 17, 18, 19, 20, 21, 22, 23,
+        ],
+    );
+}
+
+#[test]
+fn swift_holds_the_delay_at_its_target() {
+    check(
+        "swift",
+        false,
+        "4x clean 2; 6x clean 12; 6x clean 30; 4x clean 6; clean 0 lose 3; 2x clean 0; 5x clean 0 timeout 1; 12x clean 0",
+        &[
+            101, 102, 103, 104, 78, 59, 45, 34, 26, 20, 10, 5, 2, 1, 1, 1, 1, 2, 2, 3, 1, 2, 3, 2, 2, 2, 2, 2, 2, 3, 4,
+            5, 6, 7, 7, 8, 9, 10, 11, 12,
+        ],
+    );
+}
+
+#[test]
+fn swift_below_one_packet_paces() {
+    let mut swift = CongestionConfig::named("swift").expect("a name").build(&environment(false));
+    assert_eq!(swift.rate(Time::ZERO), None);
+    curve(&mut swift, "40x clean 400");
+    let rate = swift.rate(Time::ZERO).expect("a window below one packet");
+    // 0.01 packets of 4160 B in each round trip of 408.34 us.
+    assert_eq!(rate.0, 815_007);
+    assert_eq!(swift.window(), Bytes(PACKET));
+}
+
+/// The rate in tenths of Gb/s at each of `at` (in us), with notifications at `notify` (in us), while sending at that rate.
+fn rates(config: &DcqcnConfig, notify: &[u64], at: &[u64]) -> Vec<u64> {
+    let mut dcqcn = Dcqcn::new(config, &environment(false));
+    let (mut now, mut next_packet) = (Time::ZERO, Time::ZERO);
+    let mut out = Vec::new();
+    let mut notify = notify.iter().peekable();
+    for &instant in at {
+        while now < Time::ZERO + Span::from_us(instant) {
+            if notify.next_if(|&&t| Time::ZERO + Span::from_us(t) <= now).is_some() {
+                dcqcn.on_notification(now);
+            }
+            if next_packet <= now {
+                dcqcn.on_sent(now, Bytes(PACKET), Bytes(PACKET));
+                let rate = dcqcn.rate(now).unwrap_or(Rate::from_gbps(400));
+                next_packet = now + rate.time_for(Bytes(PACKET));
+            }
+            now = now + Span::from_ns(50);
+        }
+        out.push(dcqcn.rate(now).map_or(4000, |rate| rate.0 / 100_000_000));
+    }
+    out
+}
+
+#[test]
+fn dcqcn_halves_recovers_and_then_probes() {
+    let at = [10, 40, 100, 150, 200, 300, 400, 600, 1000, 2000, 4000, 8000, 20_000];
+    assert_eq!(
+        rates(&DcqcnConfig::default(), &[30, 80, 130], &at),
+        [4000, 2000, 1000, 500, 750, 937, 968, 1010, 1039, 1123, 1276, 3999, 4000]
+    );
+    assert_eq!(
+        rates(&DcqcnConfig::aggressive(), &[30, 80, 130], &at),
+        [4000, 2000, 1000, 500, 750, 937, 968, 1610, 3200, 3999, 4000, 4000, 4000]
+    );
+}
+
+/// DCQCN's sender as a loop that fires every timer in its time.
+struct NaiveDcqcn {
+    config: DcqcnConfig,
+    line: f64,
+    current: f64,
+    target: f64,
+    alpha: f64,
+    alpha_at: Time,
+    increase_at: Time,
+    timer: u32,
+    byte: u32,
+    bytes: u64,
+}
+
+impl NaiveDcqcn {
+    fn new(config: DcqcnConfig, environment: &Environment) -> NaiveDcqcn {
+        let line = environment.rate.0 as f64;
+        NaiveDcqcn {
+            config,
+            line,
+            current: line,
+            target: line,
+            alpha: 1.0,
+            alpha_at: Time::NEVER,
+            increase_at: Time::NEVER,
+            timer: 0,
+            byte: 0,
+            bytes: 0,
+        }
+    }
+
+    fn increase(&mut self) {
+        let f = self.config.fast_recovery;
+        if self.timer.max(self.byte) < f {
+        } else if self.timer.min(self.byte) > f {
+            self.target += f64::from(self.timer.min(self.byte) - f) * (self.config.hyper * self.line);
+        } else {
+            self.target += self.config.additive * self.line;
+        }
+        self.target = self.target.min(self.line);
+        self.current = ((self.target + self.current) / 2.0).min(self.line);
+    }
+
+    fn until(&mut self, now: Time) {
+        while self.alpha_at.min(self.increase_at) <= now {
+            if self.alpha_at <= self.increase_at {
+                self.alpha *= 1.0 - self.config.gain;
+                self.alpha_at = self.alpha_at + self.config.alpha_timer;
+            } else {
+                self.timer += 1;
+                self.increase();
+                self.increase_at = self.increase_at + self.config.increase_timer;
+            }
+        }
+    }
+
+    fn sent(&mut self, now: Time, bytes: u64) {
+        self.until(now);
+        self.bytes += bytes;
+        while self.bytes >= self.config.byte_counter.0 {
+            self.bytes -= self.config.byte_counter.0;
+            self.byte += 1;
+            self.increase();
+        }
+    }
+
+    fn notified(&mut self, now: Time) {
+        self.until(now);
+        self.target = self.current;
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(self.config.rate_min.0 as f64);
+        self.alpha = (1.0 - self.config.gain) * self.alpha + self.config.gain;
+        self.alpha_at = now + self.config.alpha_timer;
+        self.increase_at = now + self.config.increase_timer;
+        (self.timer, self.byte, self.bytes) = (0, 0, 0);
+    }
+
+    fn rate(&mut self, now: Time) -> Option<Rate> {
+        self.until(now);
+        (self.current < self.line).then_some(Rate(self.current as u64))
+    }
+}
+
+fn dcqcn_operation() -> impl Strategy<Value = CongestionOperation> {
+    prop_oneof![
+        4 => (0u64..200_000_000).prop_map(CongestionOperation::Wait),
+        // Up to a second: timers fire 18,000 times, alpha decays to nothing.
+        1 => (0u64..1_000_000_000_000).prop_map(CongestionOperation::Wait),
+        4 => (0u32..4_000_000).prop_map(CongestionOperation::Send),
+        2 => Just(CongestionOperation::Notify),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn dcqcn_is_what_a_loop_that_fires_every_timer_makes_it(
+        operations in prop::collection::vec(dcqcn_operation(), 1..60),
+        aggressive in any::<bool>(),
+        alpha_timer in 1u64..100,
+        increase_timer in 5u64..100,
+        byte_counter in 10_000u64..20_000_000,
+    ) {
+        let base = if aggressive { DcqcnConfig::aggressive() } else { DcqcnConfig::default() };
+        let config = DcqcnConfig {
+            alpha_timer: Span::from_us(alpha_timer),
+            increase_timer: Span::from_us(increase_timer),
+            byte_counter: Bytes(byte_counter),
+            ..base
+        };
+        let mut lazy = Dcqcn::new(&config, &environment(false));
+        let mut naive = NaiveDcqcn::new(config, &environment(false));
+        let (mut now, mut in_flight) = (Time::ZERO, 0);
+        for operation in operations {
+            operation.apply(&mut lazy, &mut now, &mut in_flight);
+            match operation {
+                CongestionOperation::Send(bytes) => naive.sent(now, u64::from(bytes)),
+                CongestionOperation::Notify => naive.notified(now),
+                _ => {}
+            }
+            prop_assert_eq!(lazy.rate(now), naive.rate(now));
+        }
+    }
+
+    #[test]
+    fn whatever_happens_a_window_is_a_packet_or_more_and_a_rate_lies_between_nothing_and_the_line(
+        bytes in prop::collection::vec(any::<[u8; 8]>(), 1..200),
+        trimming in any::<bool>(),
+    ) {
+        let environment = environment(trimming);
+        for name in CongestionConfig::NAMES {
+            let mut policy = CongestionConfig::named(name).expect("a name").build(&environment);
+            let first = policy.window();
+            let (mut now, mut in_flight) = (Time::ZERO, 0);
+            for &bytes in &bytes {
+                CongestionOperation::from_bytes(bytes).apply(&mut policy, &mut now, &mut in_flight);
+                let window = policy.window();
+                prop_assert!(window.0 >= PACKET, "{name}: window {window}");
+                if name == "nscc" {
+                    prop_assert!(window <= first, "{name}: window {window} above the largest");
+                }
+                if let Some(rate) = policy.rate(now) {
+                    prop_assert!(rate.0 > 0 && rate.0 < environment.rate.0, "{name}: rate {rate}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_hour_of_idleness_costs_dcqcn_no_more_than_a_moment() {
+    let mut dcqcn = Dcqcn::new(&DcqcnConfig::default(), &environment(false));
+    let mut now = Time::ZERO;
+    // A loop over timers would take 65 million steps for each of these hours.
+    for _ in 0..1000 {
+        dcqcn.on_notification(now);
+        now = now + Span::from_ms(3_600_000);
+        assert_eq!(dcqcn.rate(now), None);
+    }
+    // Alpha has decayed to nothing, so the next notification takes next to nothing off.
+    dcqcn.on_notification(now);
+    assert_eq!(dcqcn.rate(now), None);
+    dcqcn.on_notification(now);
+    assert!(dcqcn.rate(now).expect("a cut").as_gbps() > 399.0);
+}

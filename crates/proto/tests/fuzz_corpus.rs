@@ -1,0 +1,85 @@
+//! Replays the fuzzing corpora as ordinary tests, so that every input that once found something goes on being tried.
+
+mod operations;
+
+use std::path::PathBuf;
+use strandway_proto::packet::{Ack, Data, Flags, Header, Nack, Offset, Psn, SackBits};
+use strandway_proto::profile::WireFormat;
+use strandway_proto::wire::{self, frame};
+use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
+
+fn corpus(target: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", target].iter().collect()
+}
+
+/// The inputs that fuzzing starts from, by file name: one packet of each kind, in each format, bare and in a frame.
+fn wire_seeds() -> Vec<(String, Vec<u8>)> {
+    let data = |offset, length| {
+        Header::Data(Data { psn: Psn::new(0xff_fffe), message: MessageId(7), offset: Offset::new(offset), length })
+    };
+    let ack = Header::Ack(Ack {
+        cumulative: Psn::new(0),
+        sack_base: Psn::new(64),
+        sack: SackBits::new(0xffff_0000_8000_0001),
+        acked: Psn::new(99),
+        path: PathId::new(3, 0x1234),
+        received: 1000,
+        out_of_order: 17,
+    });
+    let nack = Header::Nack(Nack { psn: Psn::new(5), cumulative: Psn::new(4), path: PathId::new(0, 0xffff) });
+    let kinds = [
+        ("data_first", data(0, 4096), Flags::ACK_REQUEST),
+        ("data_last", data(1 << 33, 1), Flags::LAST.with(Flags::RETRANSMITTED)),
+        ("data_trimmed", data(4096, 4096), Flags::TRIMMED.with(Flags::CE)),
+        ("ack", ack, Flags::MARKED.with(Flags::HOLE)),
+        ("nack", nack, Flags::TRIMMED_AT_LAST_HOP),
+        ("cnp", Header::Cnp, Flags::NONE),
+        ("probe", Header::Probe { number: 1 }, Flags::NONE),
+    ];
+    let mut seeds = Vec::new();
+    for (format, format_name, bit) in [(WireFormat::Rocev2, "rocev2", 0), (WireFormat::Uec, "uec", 1)] {
+        for (name, header, flags) in kinds {
+            let packet = Packet {
+                source: HostId(1),
+                destination: HostId(0x0102_0304),
+                connection: ConnectionId(0x00_abcd),
+                path: PathId::new(2, 0x5678),
+                size: 0,
+                flags,
+                header,
+            };
+            let mut bytes = vec![bit];
+            wire::encode(format, &packet, &mut bytes).expect("a packet with room");
+            seeds.push((format!("{format_name}_{name}"), bytes));
+            let mut bytes = vec![bit | 2];
+            frame::write(format, &packet, &mut bytes).expect("a packet with room");
+            seeds.push((format!("{format_name}_{name}_frame"), bytes));
+        }
+    }
+    seeds
+}
+
+#[test]
+fn every_input_of_the_wire_corpus_passes() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus("wire_decode")).expect("the corpus is part of the repository") {
+        let path = entry.expect("a file").path();
+        operations::check_wire(&std::fs::read(&path).expect("a file"));
+        count += 1;
+    }
+    assert!(count >= 20, "{count} inputs");
+}
+
+/// The seeds are the formats' golden files, too. After a change that is meant, run it once with `UPDATE_CORPUS=1`.
+#[test]
+fn the_wire_formats_are_what_they_were() {
+    let directory = corpus("wire_decode");
+    for (name, bytes) in wire_seeds() {
+        let path = directory.join(&name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::write(&path, &bytes).expect("a file can be written");
+        }
+        let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(stored, bytes, "{name}");
+    }
+}

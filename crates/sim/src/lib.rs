@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+mod control;
+mod event;
+pub mod fault;
+pub mod measure;
+pub mod plan;
+mod pool;
+mod port;
+mod route;
+mod simulation;
+mod slice;
+pub mod topology;
+
+pub use control::Control;
+pub use measure::Measurements;
+pub use plan::Plan;
+pub use simulation::simulate;
+pub use topology::{LinkId, NodeId, Topology};

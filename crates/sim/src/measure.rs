@@ -1,0 +1,166 @@
+//! What a run measured.
+
+use strandway_proto::Packet;
+use strandway_proto::units::{Bytes, Span, Time};
+
+/// Everything that a run measured. All but `events` and wall-clock matters are the same on any number of threads.
+#[derive(Clone, Debug, Default)]
+pub struct Measurements {
+    /// A fingerprint of every flow's times and every link's counters.
+    pub digest: u64,
+    /// How the run ended.
+    pub end: End,
+    /// When the last flow finished, or the run was cut short.
+    pub simulated: Time,
+    /// Events processed.
+    pub events: u64,
+    /// Packets (data, trimmed or control) that left one port onto one link.
+    pub packet_hops: u64,
+    /// Per flow, in the plan's order.
+    pub flows: Vec<FlowRecord>,
+    /// Per connection, in the plan's order: the sender's and the receiver's counters added up.
+    pub connections: Vec<strandway_proto::ConnectionStats>,
+    /// Sums over all.
+    pub packets: PacketCounters,
+    /// Per directed link, in the topology's order.
+    pub links: Vec<LinkCounters>,
+    /// Per (NIC port, entropy value modulo [`PATH_SLOTS`]), port first.
+    pub paths: Vec<PathCounters>,
+    /// Values over time; empty unless the plan asked for them.
+    pub series: Series,
+    /// Recorded packets in order of time.
+    pub captured: Vec<Captured>,
+}
+
+/// Path counters are kept for this many entropy values per NIC port.
+pub const PATH_SLOTS: usize = 256;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Every flow finished.
+    #[default]
+    Finished,
+    /// The time limit came first.
+    TimeLimit,
+    /// Somebody asked it to stop.
+    Interrupted,
+    /// Nothing was left to happen, yet some flows are not finished (their trigger never fired).
+    Stalled,
+}
+
+/// One flow's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// When it was posted.
+    pub started: Option<Time>,
+    /// When the receiver had all of it.
+    pub received: Option<Time>,
+    /// When the sender knew that (the last acknowledgement's arrival): its completion.
+    pub finished: Option<Time>,
+}
+
+impl FlowRecord {
+    /// Flow completion time: from posting to the sender's completion.
+    pub fn completion(&self) -> Option<Span> {
+        Some(self.finished? - self.started?)
+    }
+}
+
+/// Sums over the whole fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounters {
+    /// Data packets that left hosts, retransmissions included.
+    pub sent: u64,
+    /// Data packets that arrived whole and for the first time.
+    pub delivered: u64,
+    /// Packets that found no room.
+    pub dropped: u64,
+    /// Packets lost to faults (dead or lossy links).
+    pub lost: u64,
+    /// Data packets cut to their header.
+    pub trimmed: u64,
+    /// Data packets marked CE by a switch.
+    pub marked: u64,
+    /// Data packets sent again.
+    pub retransmitted: u64,
+    /// Data packets that arrived whole though they were here already.
+    pub duplicates: u64,
+    /// Acknowledgements sent.
+    pub acks: u64,
+    /// NACKs sent.
+    pub nacks: u64,
+    /// CNPs sent.
+    pub notifications: u64,
+    /// Retransmission timeouts that found packets overdue.
+    pub timeouts: u64,
+    /// PFC pause frames sent.
+    pub pauses: u64,
+}
+
+/// One directed link, that is, the port that feeds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets that left onto it.
+    pub packets: u64,
+    /// Bytes that left onto it.
+    pub bytes: u64,
+    /// Data packets marked here.
+    pub marked: u32,
+    /// Packets that found no room here.
+    pub dropped: u32,
+    /// Data packets trimmed here.
+    pub trimmed: u32,
+    /// Packets lost here to faults.
+    pub lost: u32,
+    /// The most bytes of data that ever waited here.
+    pub queue_max: Bytes,
+    /// How long the data class was paused.
+    pub paused: Span,
+}
+
+/// How packets fared under one entropy value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Data packets sent.
+    pub sent: u64,
+    /// Feedback that echoed CE.
+    pub marked: u64,
+    /// Trims reported.
+    pub trimmed: u64,
+}
+
+/// Values over time; point `i` covers the interval from `i * every` to `(i + 1) * every`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Series {
+    /// Length of an interval.
+    pub every: Span,
+    /// New payload bytes received.
+    pub delivered: Vec<u64>,
+    /// Per link group ([`crate::Topology::groups`]), in its order: values at and over each interval.
+    pub groups: Vec<GroupSeries>,
+}
+
+/// One link group over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupSeries {
+    /// Bytes that left in the interval.
+    pub bytes: Vec<u64>,
+    /// Waiting data at the interval's end, summed over the group's links, bytes.
+    pub queued: Vec<u64>,
+    /// Waiting data at the interval's end in the fullest of the group's queues, bytes.
+    pub queued_max: Vec<u32>,
+}
+
+/// A recorded packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// When its first bit left.
+    pub at: Time,
+    /// The link it left onto.
+    pub link: crate::LinkId,
+    /// The packet.
+    pub packet: Packet,
+    /// The profile of its connection (index into the plan's).
+    pub profile: u16,
+}

@@ -1,0 +1,161 @@
+//! What to simulate: understood and checked, so that nothing after it can be misconfigured.
+
+use crate::fault::FaultPlan;
+use crate::topology::{LinkId, Topology};
+use std::sync::Arc;
+use strandway_proto::units::{Bytes, Span, Time};
+use strandway_proto::{HostId, Profile};
+
+/// Everything that a run depends on. The same plan gives the same measurements on any number of threads.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Hosts, switches and links.
+    pub topology: Topology,
+    /// How the switches' ports queue, mark, trim and pause.
+    pub ports: PortSettings,
+    /// How switches choose among equal uplinks.
+    pub routing: Routing,
+    /// The protocols in use; connections name them by index.
+    pub profiles: Vec<Arc<Profile>>,
+    /// Who talks to whom.
+    pub connections: Vec<ConnectionPlan>,
+    /// What they send. A connection's flows with equal start leave in this order.
+    pub flows: Vec<FlowPlan>,
+    /// What flows wait for.
+    pub triggers: Vec<TriggerPlan>,
+    /// What breaks, and when.
+    pub faults: Vec<FaultPlan>,
+    /// Every random stream derives from this.
+    pub seed: u64,
+    /// The run ends here at the latest, finished or not.
+    pub time_limit: Time,
+    /// Threads that share the work; at least 1. Results do not depend on it.
+    pub threads: usize,
+    /// Distance between the points of the time series; none are kept without it.
+    pub sample_every: Option<Span>,
+    /// Which links' packets to record.
+    pub capture: Option<CapturePlan>,
+}
+
+/// One direction of talk between two hosts: a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionPlan {
+    /// Who sends.
+    pub source: HostId,
+    /// Who receives; not the source.
+    pub destination: HostId,
+    /// Index into [`Plan::profiles`].
+    pub profile: u16,
+}
+
+/// One message: a flow as the fabric sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowPlan {
+    /// Index into [`Plan::connections`].
+    pub connection: u32,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When it is posted.
+    pub start: Start,
+    /// Fired when the sender knows that all of it has arrived.
+    pub on_sent: Option<u32>,
+    /// Fired when the receiver has all of it.
+    pub on_received: Option<u32>,
+}
+
+/// When a flow is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At this instant.
+    At(Time),
+    /// When this trigger (index into [`Plan::triggers`]) fires, plus a delay. A trigger fired on another host takes one
+    /// [`Topology::shortest_latency`] to get there, since nothing travels faster than the fabric.
+    On(u32, Span),
+}
+
+/// Something that flows wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TriggerPlan {
+    /// How many flows must fire it before it releases those that wait: 1 for a one-shot, more for a barrier.
+    pub needed: u32,
+}
+
+/// How switches choose among equal uplinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// By a hash of flow and entropy, with a salt per switch (ECMP).
+    Hashed,
+    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the leaf, the rest at the next tier,
+    /// each through a fixed permutation per switch.
+    Direct,
+}
+
+/// How a switch port queues, marks, trims and pauses. Sizes are those of a port at full rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PortSettings {
+    /// Two strict-priority classes, control above data; without it one first-in-first-out queue.
+    pub priority: bool,
+    /// Bytes that wait in the data class at the most; what does not fit is trimmed or dropped.
+    pub data_queue: Bytes,
+    /// Bytes that wait in the control class at the most.
+    pub control_queue: Bytes,
+    /// Trim what does not fit; otherwise drop it.
+    pub trim: Option<TrimSettings>,
+    /// Mark CE.
+    pub ecn: Option<EcnSettings>,
+    /// Pause upstream ports rather than drop.
+    pub pfc: Option<PfcSettings>,
+    /// One buffer for all ports of a switch rather than a queue limit for each.
+    pub shared: Option<SharedSettings>,
+}
+
+/// Packet trimming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimSettings {
+    /// Bytes left of a trimmed packet.
+    pub size: u16,
+}
+
+/// Marking by queue length: never below `low`, always from `high` on, between them with a probability that rises from zero
+/// to `probability`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EcnSettings {
+    /// Bytes of waiting data.
+    pub low: Bytes,
+    /// Bytes of waiting data.
+    pub high: Bytes,
+    /// Probability just below `high`.
+    pub probability: f64,
+    /// Judge the queue as a packet leaves it (without that packet); otherwise as it joins (with it).
+    pub at_dequeue: bool,
+}
+
+/// Priority flow control of the data class, by bytes buffered per ingress port.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PfcSettings {
+    /// Pause the upstream port when more than this is buffered; with a shared buffer, the static reserve of a port.
+    pub xoff: Bytes,
+    /// Resume when no more than this is buffered (static threshold), or this much less than the dynamic threshold.
+    pub xon: Bytes,
+    /// Room above the threshold for what is still on its way; beyond it packets are dropped.
+    pub headroom: Bytes,
+}
+
+/// A buffer shared by all ports of a switch, with a dynamic threshold: a queue (or, with PFC, an ingress port) may hold up
+/// to `alpha` times what is free.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedSettings {
+    /// Bytes of the whole buffer, PFC headroom not counted.
+    pub buffer: Bytes,
+    /// The dynamic threshold's factor.
+    pub alpha: f64,
+}
+
+/// Which packets to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturePlan {
+    /// Every packet that starts on one of these links.
+    pub links: Vec<LinkId>,
+    /// At most so many packets.
+    pub limit: usize,
+}

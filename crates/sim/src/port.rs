@@ -1,0 +1,265 @@
+//! A port: the queue that feeds one directed link.
+//!
+//! Ports are *lazy*. A packet on its way to a port waits in the port's inbox, and the port is looked at half a propagation
+//! delay after the first of them arrived (or after the first of those that wait could have left). Then everything up to
+//! that instant is decided at once, arrivals and departures in order of time; whatever leaves is known to the next port at
+//! least half a delay before it arrives there. So a busy port is visited once for many packets, and every packet still gets
+//! the time and order that an event at each arrival and departure would give it.
+//!
+//! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: an event for each arrival
+//! and one for the end of each transmission.
+
+use crate::measure::LinkCounters;
+use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
+use crate::pool::NIL;
+use strandway_proto::rng::Random;
+use strandway_proto::units::{Bytes, Rate, Span};
+
+/// Control class; strict priority over data.
+pub(crate) const CONTROL: usize = 0;
+/// Data class.
+pub(crate) const DATA: usize = 1;
+
+/// Facts about a port that are rarely true.
+pub(crate) mod flag {
+    /// PFC has paused the data class.
+    pub(crate) const PAUSED: u8 = 1;
+    /// Faults strike its link at some time.
+    pub(crate) const FAULTY: u8 = 2;
+    /// Its packets are recorded.
+    pub(crate) const CAPTURED: u8 = 4;
+    /// Its link leads to another slice.
+    pub(crate) const REMOTE: u8 = 8;
+    /// Down, and its own NIC or switch knows.
+    pub(crate) const DOWN: u8 = 16;
+    /// Decides at every departure rather than lazily.
+    pub(crate) const EAGER: u8 = 32;
+    /// One class, whose departures are known on arrival.
+    pub(crate) const FIFO: u8 = 64;
+    /// Leads from a switch to a host.
+    pub(crate) const LAST: u8 = 128;
+    /// Flags that a departing packet has to look at.
+    pub(crate) const ON_DEPARTURE: u8 = FAULTY | CAPTURED | REMOTE;
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival {
+    pub(crate) time: u64,
+    pub(crate) link: u32,
+    pub(crate) slot: u32,
+}
+
+/// Puts arrivals in order of (time, link); they nearly are.
+#[inline]
+pub(crate) fn sort_arrivals(inbox: &mut [Arrival]) {
+    for i in 1..inbox.len() {
+        let arrival = inbox[i];
+        let mut at = i;
+        while at > 0 && arrival < inbox[at - 1] {
+            inbox[at] = inbox[at - 1];
+            at -= 1;
+        }
+        inbox[at] = arrival;
+    }
+}
+
+/// A port. The first cache line is what a packet on its way to it needs, the second what arrivals and departures need.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Port {
+    pub(crate) inbox: Vec<Arrival>,
+    /// When it is to be looked at; `u64::MAX` if no look is pending.
+    pub(crate) look_at: u64,
+    /// From the end of a transmission to the moment when the packet is ready to leave the next node.
+    pub(crate) delay: u64,
+    /// The node it leads to.
+    pub(crate) to: u32,
+    /// Number in the topology.
+    pub(crate) link: u32,
+    /// Picoseconds per byte, 0 if that is not a whole number.
+    pub(crate) ps_per_byte: u32,
+    pub(crate) flags: u8,
+    /// Index into the slice's [`Limits`].
+    pub(crate) limits: u8,
+    /// End of the last transmission that is decided, in ps.
+    pub(crate) busy_until: u64,
+
+    pub(crate) head: [u32; 2],
+    pub(crate) tail: [u32; 2],
+    /// Bytes waiting, per class.
+    pub(crate) queued: [u32; 2],
+    pub(crate) random: Random,
+    pub(crate) counters: HotCounters,
+
+    /// Eager ports: end of the transmission under way, its bytes (0 if none) and the port it came in by.
+    pub(crate) serving_until: u64,
+    pub(crate) serving_bytes: u32,
+    pub(crate) serving_ingress: u32,
+    /// Data bytes in this switch that came in from this port's neighbour (PFC).
+    pub(crate) ingress_bytes: u32,
+    /// Have we paused that neighbour?
+    pub(crate) ingress_paused: bool,
+    /// Rate in bits per second.
+    pub(crate) rate: u64,
+    pub(crate) paused_since: u64,
+    pub(crate) paused: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(Port, head) == 64, "what a sender needs is in the first line");
+const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
+
+/// Counters of a port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HotCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) marked: u32,
+    pub(crate) dropped: u32,
+    pub(crate) trimmed: u32,
+    pub(crate) lost: u32,
+    pub(crate) queue_max: u32,
+}
+
+impl Port {
+    /// An idle port.
+    pub(crate) fn new(link: u32, to: u32, rate: Rate, delay: Span, random: Random) -> Port {
+        Port {
+            inbox: Vec::new(),
+            look_at: u64::MAX,
+            delay: delay.0,
+            to,
+            link,
+            ps_per_byte: whole(rate),
+            flags: 0,
+            limits: 0,
+            busy_until: 0,
+            head: [NIL; 2],
+            tail: [NIL; 2],
+            queued: [0; 2],
+            random,
+            counters: HotCounters::default(),
+            serving_until: 0,
+            serving_bytes: 0,
+            serving_ingress: 0,
+            ingress_bytes: 0,
+            ingress_paused: false,
+            rate: rate.0,
+            paused_since: 0,
+            paused: 0,
+        }
+    }
+
+    /// How long `size` bytes take to leave, in ps.
+    #[inline]
+    pub(crate) fn transmission(&self, size: u16) -> u64 {
+        if self.ps_per_byte != 0 {
+            u64::from(self.ps_per_byte) * u64::from(size)
+        } else {
+            Rate(self.rate).time_for(Bytes(u64::from(size))).0
+        }
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate.0;
+        self.ps_per_byte = whole(rate);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: u8, on: bool) {
+        if on { self.flags |= flag } else { self.flags &= !flag }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head[CONTROL] == NIL && self.head[DATA] == NIL
+    }
+
+    /// The class that the next packet comes from.
+    #[inline]
+    pub(crate) fn next_class(&self) -> Option<usize> {
+        if self.head[CONTROL] != NIL {
+            Some(CONTROL)
+        } else if self.head[DATA] != NIL && !self.has(flag::PAUSED) {
+            Some(DATA)
+        } else {
+            None
+        }
+    }
+
+    /// How long after something could happen it is looked at, at the latest.
+    #[inline]
+    pub(crate) fn slack(&self) -> u64 {
+        if self.has(flag::EAGER) { 0 } else { self.delay / 2 }
+    }
+
+    pub(crate) fn counters(&self) -> LinkCounters {
+        let c = &self.counters;
+        LinkCounters {
+            packets: c.packets,
+            bytes: c.bytes,
+            marked: c.marked,
+            dropped: c.dropped,
+            trimmed: c.trimmed,
+            lost: c.lost,
+            queue_max: Bytes(u64::from(c.queue_max)),
+            paused: Span(self.paused),
+        }
+    }
+}
+
+fn whole(rate: Rate) -> u32 {
+    rate.whole_ps_per_byte().and_then(|ps| u32::try_from(ps).ok()).unwrap_or(0)
+}
+
+/// Thresholds of a port at its present rate, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limits {
+    pub(crate) data: u32,
+    pub(crate) control: u32,
+    pub(crate) trim: Option<u16>,
+    pub(crate) ecn: Option<Marking>,
+    pub(crate) pfc: Option<PfcSettings>,
+    pub(crate) shared: Option<SharedSettings>,
+}
+
+/// Marking by queue length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Marking {
+    pub(crate) low: u32,
+    pub(crate) high: u32,
+    /// Probability per byte above `low`.
+    pub(crate) slope: f64,
+    pub(crate) at_dequeue: bool,
+}
+
+impl Limits {
+    /// The limits of a port that runs at `fraction` of its rate.
+    pub(crate) fn new(settings: &PortSettings, fraction: f64) -> Limits {
+        let scaled = |bytes: Bytes| ((bytes.0 as f64 * fraction) as u64).min(u64::from(u32::MAX)) as u32;
+        Limits {
+            data: scaled(settings.data_queue),
+            control: scaled(settings.control_queue),
+            trim: settings.trim.map(|t| t.size),
+            ecn: settings.ecn.map(|e: EcnSettings| {
+                let (low, high) = (scaled(e.low), scaled(e.high));
+                let slope = if high > low { e.probability / f64::from(high - low) } else { 0.0 };
+                Marking { low, high, slope, at_dequeue: e.at_dequeue }
+            }),
+            pfc: settings.pfc,
+            shared: settings.shared,
+        }
+    }
+}
+
+impl Marking {
+    /// Is a packet marked that sees `queued` bytes?
+    #[inline]
+    pub(crate) fn marks(&self, queued: u32, random: &mut Random) -> bool {
+        queued >= self.high || (queued > self.low && random.chance(self.slope * f64::from(queued - self.low)))
+    }
+}

@@ -1,0 +1,305 @@
+//! Which port a packet leaves a switch by: arithmetic over the topology, with a slow path for known dead links.
+
+use crate::plan::Routing;
+use crate::topology::{LinkId, Topology};
+use std::collections::BTreeSet;
+use strandway_proto::rng::{Random, StreamKind, mix64};
+use strandway_proto::{HostId, Packet};
+
+/// Forwarding of all switches. Each thread holds a copy; the copies change at the same simulated instants.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    hosts: u32,
+    planes: u32,
+    hosts_per_leaf: u32,
+    leaf_node: u32,
+    spine_node: u32,
+    core_node: u32,
+    leaf_link: u32,
+    spine_link: u32,
+    core_link: u32,
+    leaf_ports: u32,
+    leaf_up: u32,
+    leaf_bundle: u32,
+    spine_ports: u32,
+    spine_down: u32,
+    spine_up: u32,
+    spines_per_pod: u32,
+    leaves_per_pod: u32,
+    core_ports: u32,
+    core_bundle: u32,
+    salt: u64,
+    direct: Option<Direct>,
+    topology: Topology,
+    dead: BTreeSet<u32>,
+}
+
+/// Permutations of the uplinks, per switch.
+#[derive(Clone, Debug)]
+struct Direct {
+    leaf: Vec<u16>,
+    spine: Vec<u16>,
+    /// The leaf's part of the entropy takes so many bits.
+    bits: u32,
+}
+
+impl Router {
+    pub(crate) fn new(topology: &Topology, routing: Routing, seed: u64) -> Router {
+        let shape = topology.shape();
+        let [_, leaf_link, spine_link, core_link, _] = topology.link_bases();
+        let [_, leaf_node, spine_node, core_node, _] = topology.node_bases();
+        let permutations = |from: u32, to: u32, ports: u32| {
+            let mut table = Vec::with_capacity((to - from) as usize * ports as usize);
+            for node in from..to {
+                let mut order: Vec<u16> = (0..ports as u16).collect();
+                Random::new(seed, StreamKind::Switch, u64::from(node)).shuffle(&mut order);
+                table.extend(order);
+            }
+            table
+        };
+        let direct = (routing == Routing::Direct).then(|| Direct {
+            leaf: permutations(leaf_node, spine_node, topology.leaf_up()),
+            spine: permutations(spine_node, core_node, topology.spine_up()),
+            bits: topology.leaf_up().next_power_of_two().ilog2(),
+        });
+        Router {
+            hosts: topology.hosts(),
+            planes: u32::from(topology.planes()),
+            hosts_per_leaf: shape.hosts_per_leaf,
+            leaf_node,
+            spine_node,
+            core_node,
+            leaf_link,
+            spine_link,
+            core_link,
+            leaf_ports: topology.leaf_ports(),
+            leaf_up: topology.leaf_up(),
+            leaf_bundle: shape.leaf_bundle,
+            spine_ports: topology.spine_ports(),
+            spine_down: topology.spine_down(),
+            spine_up: topology.spine_up(),
+            spines_per_pod: shape.spines,
+            leaves_per_pod: shape.pods.map_or(u32::MAX, |p| p.leaves_per_pod),
+            core_ports: topology.core_ports(),
+            core_bundle: shape.pods.map_or(1, |p| p.core_bundle),
+            salt: Random::new(seed, StreamKind::Switch, u64::MAX).next_u64(),
+            direct,
+            topology: topology.clone(),
+            dead: BTreeSet::new(),
+        }
+    }
+
+    /// Routing learns that a link is dead, or alive again.
+    pub(crate) fn set_dead(&mut self, link: LinkId, dead: bool) {
+        if dead {
+            self.dead.insert(link.0);
+        } else {
+            self.dead.remove(&link.0);
+        }
+    }
+
+    /// 32 bits from flow, entropy and switch (ECMP). `attempt` gives others where the first leads nowhere.
+    #[inline]
+    fn hash(&self, node: u32, packet: &Packet, attempt: u32) -> u64 {
+        let flow = u64::from(packet.source.0) << 32 | u64::from(packet.destination.0);
+        let label = u64::from(packet.connection.0) << 32 | u64::from(packet.path.entropy());
+        let place = u64::from(attempt) << 32 | u64::from(node);
+        let mixed = flow.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ label.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(32)
+            ^ place.wrapping_mul(0x1656_67b1_9e37_79f9)
+            ^ self.salt;
+        mix64(mixed) >> 32
+    }
+
+    /// The port that a packet leaves `node` by; `None` if routing knows of no way.
+    #[inline]
+    pub(crate) fn route(&self, node: u32, packet: &Packet) -> Option<u32> {
+        let ways = self.ways(node, packet.destination.0);
+        if self.dead.is_empty() {
+            return Some(self.choose(node, packet, &ways, 0));
+        }
+        self.route_around(node, packet, &ways)
+    }
+
+    /// The ports of a switch that lie on a shortest way to a host.
+    #[inline]
+    fn ways(&self, node: u32, destination: u32) -> Ways {
+        let leaf = destination / self.hosts_per_leaf;
+        if node < self.spine_node {
+            let switch = node - self.leaf_node;
+            let base = self.leaf_link + switch * self.leaf_ports;
+            if switch / self.planes == leaf {
+                return Ways { first: base + destination % self.hosts_per_leaf, count: 1, up: None };
+            }
+            return Ways { first: base + self.hosts_per_leaf, count: self.leaf_up, up: Some(Tier::Leaf(switch)) };
+        }
+        if node < self.core_node {
+            let switch = node - self.spine_node;
+            let base = self.spine_link + switch * self.spine_ports;
+            let mut within = leaf;
+            if self.spine_up != 0 {
+                if leaf / self.leaves_per_pod != switch / self.planes / self.spines_per_pod {
+                    let up = Some(Tier::Spine(switch));
+                    return Ways { first: base + self.spine_down, count: self.spine_up, up };
+                }
+                within = leaf % self.leaves_per_pod;
+            }
+            return Ways { first: base + within * self.leaf_bundle, count: self.leaf_bundle, up: None };
+        }
+        let base = self.core_link + (node - self.core_node) * self.core_ports;
+        let pod = leaf / self.leaves_per_pod;
+        Ways { first: base + pod * self.core_bundle, count: self.core_bundle, up: None }
+    }
+
+    #[inline]
+    fn choose(&self, node: u32, packet: &Packet, ways: &Ways, attempt: u32) -> u32 {
+        if ways.count == 1 {
+            return ways.first;
+        }
+        if let (Some(direct), Some(tier), 0) = (&self.direct, ways.up, attempt) {
+            let entropy = packet.path.entropy();
+            return ways.first
+                + u32::from(match tier {
+                    Tier::Leaf(switch) => {
+                        direct.leaf[(switch * ways.count + (entropy & ((1 << direct.bits) - 1)) % ways.count) as usize]
+                    }
+                    Tier::Spine(switch) => {
+                        direct.spine[(switch * ways.count + (entropy >> direct.bits) % ways.count) as usize]
+                    }
+                });
+        }
+        ways.first + (self.hash(node, packet, attempt) * u64::from(ways.count) >> 32) as u32
+    }
+
+    /// Rehashes until the choice avoids the dead links that routing knows of; then tries every port in turn.
+    #[cold]
+    fn route_around(&self, node: u32, packet: &Packet, ways: &Ways) -> Option<u32> {
+        let alive = |link: &u32| self.leads(*link, packet.destination);
+        (0..16)
+            .map(|attempt| self.choose(node, packet, ways, attempt))
+            .find(alive)
+            .or_else(|| (ways.first..ways.first + ways.count).find(alive))
+    }
+
+    /// Is a link alive and can the destination be reached from its far end?
+    fn leads(&self, link: u32, destination: HostId) -> bool {
+        if self.dead.contains(&link) {
+            return false;
+        }
+        let Some(ends) = self.topology.ends(LinkId(link)) else { return false };
+        if ends.to.0 < self.hosts {
+            return true;
+        }
+        let ways = self.ways(ends.to.0, destination.0);
+        (ways.first..ways.first + ways.count).any(|link| self.leads(link, destination))
+    }
+}
+
+/// Equal ports to choose from.
+struct Ways {
+    first: u32,
+    count: u32,
+    /// They lead up from this switch.
+    up: Option<Tier>,
+}
+
+/// A switch with a choice of uplinks, by its number among its kind.
+#[derive(Clone, Copy)]
+enum Tier {
+    Leaf(u32),
+    Spine(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Level, Pods, Shape};
+    use strandway_proto::packet::{Flags, Header};
+    use strandway_proto::units::{Rate, Span};
+    use strandway_proto::{ConnectionId, PathId};
+
+    fn fabric(pods: Option<Pods>, planes: u8) -> Topology {
+        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
+        let shape = Shape { hosts: 30, planes, hosts_per_leaf: 4, spines: 3, leaf_bundle: 2, pods };
+        Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape")
+    }
+
+    fn packet(source: u32, destination: u32, plane: u8, entropy: u32) -> Packet {
+        Packet {
+            source: HostId(source),
+            destination: HostId(destination),
+            connection: ConnectionId(0),
+            path: PathId::new(plane, entropy),
+            size: 64,
+            flags: Flags::NONE,
+            header: Header::Cnp,
+        }
+    }
+
+    /// Follows a packet to its destination; the links it took.
+    fn follow(topology: &Topology, router: &Router, packet: &Packet) -> Option<Vec<u32>> {
+        let mut link = packet.source.0 * u32::from(topology.planes()) + u32::from(packet.path.port());
+        let mut links = vec![link];
+        loop {
+            let ends = topology.ends(LinkId(link)).expect("routes use links that exist");
+            assert_eq!(ends.plane, packet.path.port());
+            if ends.to.0 < topology.hosts() {
+                assert_eq!(ends.to.0, packet.destination.0);
+                return Some(links);
+            }
+            assert!(links.len() < 7, "a loop: {links:?}");
+            link = router.route(ends.to.0, packet)?;
+            links.push(link);
+        }
+    }
+
+    #[test]
+    fn every_route_is_a_shortest_one_and_every_uplink_is_used() {
+        let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
+        for topology in [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)] {
+            for routing in [Routing::Hashed, Routing::Direct] {
+                let router = Router::new(&topology, routing, 5);
+                let mut used = BTreeSet::new();
+                for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+                    for path in 0..64 * u32::from(topology.planes()) {
+                        let plane = (path % u32::from(topology.planes())) as u8;
+                        let packet = packet(source, destination, plane, path / u32::from(topology.planes()));
+                        let links = follow(&topology, &router, &packet).expect("a healthy fabric routes");
+                        assert_eq!(links.len(), topology.hops(HostId(source), HostId(destination)));
+                        used.extend(links);
+                    }
+                }
+                for link in (0..topology.links()).filter(|&l| topology.ends(LinkId(l)).is_some()) {
+                    assert!(used.contains(&link), "{} unused with {routing:?}", topology.link_name(LinkId(link)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_dead_links_are_avoided_at_every_tier_until_nothing_is_left() {
+        let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
+        for topology in [fabric(None, 1), fabric(pods, 1)] {
+            let mut router = Router::new(&topology, Routing::Hashed, 5);
+            let probe = |router: &Router, dead: &[u32]| {
+                (0..200).all(|entropy| {
+                    follow(&topology, router, &packet(0, 29, 0, entropy))
+                        .is_some_and(|links| links.iter().all(|l| !dead.contains(l)))
+                })
+            };
+            // The ways down to the last leaf, one tier-1 switch after the other.
+            let last_leaf = topology.leaf(topology.leaves() - 1, 0);
+            let mut dead = Vec::new();
+            for spine in (0..topology.spines()).rev().take(3) {
+                assert!(probe(&router, &dead), "still routed with {} links dead", dead.len());
+                for link in topology.links_between(topology.spine(spine, 0), last_leaf) {
+                    router.set_dead(link, true);
+                    dead.push(link.0);
+                }
+            }
+            assert_eq!(follow(&topology, &router, &packet(0, 29, 0, 1)), None);
+            router.set_dead(LinkId(dead[0]), false);
+            assert!(probe(&router, &dead[1..]));
+        }
+    }
+}

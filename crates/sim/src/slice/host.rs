@@ -1,0 +1,368 @@
+//! A host in the fabric: an endpoint, its NIC ports, and the flows that start and end there.
+
+use super::{Crossing, Slice};
+use crate::event::Event;
+use crate::measure::{PATH_SLOTS, PathCounters};
+use crate::plan::Start;
+use crate::port::{Arrival, flag, sort_arrivals};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::units::Time;
+use strandway_proto::{ConnectionId, Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
+
+/// A host. Like ports, hosts are lazy: everything that happens to one is decided at most half a propagation delay after it
+/// happens, in order of time.
+pub(crate) struct Host {
+    pub(crate) endpoint: Endpoint,
+    /// Packets on their way to it.
+    inbox: Vec<Arrival>,
+    /// Flows that a trigger of its own has released: when each is posted, in order.
+    released: Vec<(u64, u32)>,
+    /// When a wake-up is pending.
+    wake_at: u64,
+    /// Brought up to here.
+    now: u64,
+    /// When it has something to do next: nothing happens before, unless it is told something.
+    next_at: u64,
+    /// Its endpoint had nothing for the ports that were free: no use in asking before this.
+    ask_again_at: u64,
+}
+
+impl Host {
+    pub(super) fn new(endpoint: Endpoint) -> Host {
+        Host {
+            endpoint,
+            inbox: Vec::new(),
+            released: Vec::new(),
+            wake_at: u64::MAX,
+            now: 0,
+            next_at: u64::MAX,
+            ask_again_at: 0,
+        }
+    }
+}
+
+impl Host {
+    /// Reads what its next visit is about to touch.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.next_at ^ self.endpoint.touch_ready()
+    }
+
+    /// Reads what a packet on its way to it is about to touch.
+    #[inline]
+    pub(super) fn touch_inbox(&self) -> u64 {
+        self.wake_at ^ self.inbox.len() as u64
+    }
+
+    pub(super) fn inbox(&self) -> &[Arrival] {
+        &self.inbox
+    }
+}
+
+impl Slice<'_> {
+    /// A packet is on its way to a host.
+    #[inline]
+    pub(super) fn send_to_host(&mut self, h: usize, arrival: Arrival) {
+        self.hosts[h].inbox.push(arrival);
+        self.wake_later(h, arrival.time);
+    }
+
+    /// Makes sure that a host is visited in time for something that happens to it at `time`.
+    #[inline]
+    fn wake_later(&mut self, h: usize, time: u64) {
+        let wake = time.saturating_add(self.ports[h * self.planes].slack());
+        let host = &mut self.hosts[h];
+        if wake < host.wake_at {
+            host.wake_at = wake;
+            self.events.push(Event { time: wake, source: self.sources.wake + self.first_host + h as u32, data: 0 });
+        }
+    }
+
+    /// A host's wake-up.
+    pub(super) fn wake(&mut self, h: usize, now: u64) {
+        if self.hosts[h].wake_at == now {
+            self.hosts[h].wake_at = u64::MAX;
+            self.advance_host(h, now + 1);
+            self.sleep(h);
+        }
+    }
+
+    /// Decides everything that happens to a host before `until`.
+    pub(super) fn advance_host(&mut self, h: usize, until: u64) {
+        if !self.hosts[h].inbox.is_empty() {
+            let mut inbox = std::mem::take(&mut self.hosts[h].inbox);
+            sort_arrivals(&mut inbox);
+            let mut done = 0;
+            while let Some(arrival) = inbox.get(done).filter(|a| a.time < until) {
+                self.deliver(h, arrival.time, arrival.slot);
+                done += 1;
+            }
+            inbox.drain(..done);
+            self.hosts[h].inbox = inbox;
+        }
+        self.run_host(h, until);
+    }
+
+    /// Sees to a host's next wake-up.
+    fn sleep(&mut self, h: usize) {
+        let host = &self.hosts[h];
+        let arrival = host.inbox.iter().map(|a| a.time).min().unwrap_or(u64::MAX);
+        self.wake_later(h, arrival.min(host.next_at));
+    }
+
+    /// A packet has arrived at a host.
+    #[inline]
+    fn deliver(&mut self, h: usize, now: u64, slot: u32) {
+        if self.hosts[h].next_at < now {
+            self.run_host(h, now);
+        }
+        let packet = &self.pool[slot].packet;
+        match &packet.header {
+            Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
+            Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
+            Header::Data(_) | Header::Cnp | Header::Probe { .. } => {}
+        }
+        let host = &mut self.hosts[h];
+        host.now = now;
+        host.ask_again_at = 0;
+        if self.sampling {
+            let before = host.endpoint.stats(packet.connection).delivered_bytes;
+            host.endpoint.handle_packet(Time(now), packet);
+            let news = host.endpoint.stats(packet.connection).delivered_bytes - before;
+            self.sampler.delivered(now, news);
+        } else {
+            host.endpoint.handle_packet(Time(now), packet);
+        }
+        self.pool.release(slot);
+        while let Some(told) = self.hosts[h].endpoint.poll_event() {
+            self.told(h, now, told);
+        }
+        self.run_host(h, now + 1);
+    }
+
+    /// A NIC port was paused, resumed, lost or found again.
+    pub(super) fn ports_changed(&mut self, h: usize, now: u64) {
+        self.bring_to(h, now);
+        self.run_host(h, now + 1);
+        self.sleep(h);
+    }
+
+    /// Lets a host do everything before `now`, when something is about to change for it.
+    fn bring_to(&mut self, h: usize, now: u64) {
+        self.advance_host(h, now);
+        let host = &mut self.hosts[h];
+        host.now = now;
+        host.ask_again_at = 0;
+    }
+
+    /// Lets a host do everything of its own accord before `until`: timers, releases and transmissions in order of time.
+    #[inline]
+    fn run_host(&mut self, h: usize, until: u64) {
+        loop {
+            let host = &self.hosts[h];
+            let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
+            let release = host.released.first().map_or(u64::MAX, |r| r.0);
+            let transmit = self.next_transmission(h);
+            let next = timer.min(release).min(transmit);
+            let host = &mut self.hosts[h];
+            host.next_at = next;
+            if next >= until {
+                return;
+            }
+            host.now = host.now.max(next);
+            let now = host.now;
+            if timer == next {
+                host.endpoint.handle_timeout(Time(now));
+                host.ask_again_at = 0;
+            } else if release == next {
+                let (_, flow) = host.released.remove(0);
+                self.post(h, flow, now);
+            } else {
+                self.ask(h, now);
+            }
+        }
+    }
+
+    /// When a host with something to send will next have an idle port for it; `u64::MAX` if it has nothing.
+    #[inline]
+    fn next_transmission(&self, h: usize) -> u64 {
+        let host = &self.hosts[h];
+        if !host.endpoint.wants_transmit() {
+            return u64::MAX;
+        }
+        let planes = self.planes;
+        let control = host.endpoint.wants_control();
+        let idle = self.ports[h * planes..(h + 1) * planes]
+            .iter()
+            .filter(|p| !p.has(flag::DOWN) && (control || !p.has(flag::PAUSED)))
+            .map(|p| p.busy_until)
+            .min()
+            .unwrap_or(u64::MAX);
+        idle.max(host.now).max(host.ask_again_at)
+    }
+
+    /// Asks a host for one packet for the ports that are idle at `now`.
+    fn ask(&mut self, h: usize, now: u64) {
+        let planes = self.planes;
+        let first = h * planes;
+        let mut free = Ports { data: 0, control: 0 };
+        let mut next_free = u64::MAX;
+        for (plane, port) in self.ports[first..first + planes].iter().enumerate() {
+            if port.has(flag::DOWN) {
+                continue;
+            }
+            if port.busy_until <= now {
+                free.control |= 1 << plane;
+                free.data |= u32::from(!port.has(flag::PAUSED)) << plane;
+            } else {
+                next_free = next_free.min(port.busy_until);
+            }
+        }
+        let Some(packet) = self.hosts[h].endpoint.poll_transmit(Time(now), free) else {
+            // What is ready may have no free port to leave by; the next input or idle port can change that.
+            self.hosts[h].ask_again_at = next_free;
+            return;
+        };
+        let plane = usize::from(packet.path.port());
+        assert!(free.control >> plane & 1 == 1, "an endpoint sends only by ports that are free");
+        match packet.header {
+            Header::Data(_) => {
+                let slot = plane * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
+                self.paths[slot].sent += 1;
+            }
+            Header::Ack(_) => self.packets.acks += 1,
+            Header::Nack(_) => self.packets.nacks += 1,
+            Header::Cnp => self.packets.notifications += 1,
+            Header::Probe { .. } => {}
+        }
+        let slot = self.pool.put(packet);
+        self.transmit(first + plane, slot, now);
+    }
+
+    /// The application's part: flows end, and what waited for them begins.
+    fn told(&mut self, h: usize, now: u64, told: Told) {
+        let host = HostId(self.first_host + h as u32);
+        match told {
+            Told::Sent { message, .. } => {
+                let record = &mut self.flows[message.0 as usize];
+                record.finished = Some(Time(now));
+                self.finished += 1;
+                self.finished_at = now;
+                if let Some(trigger) = self.plan.flows[message.0 as usize].on_sent {
+                    self.pull(host, now, trigger, 2 * message.0);
+                }
+            }
+            Told::Received { message, .. } => {
+                self.flows[message.0 as usize].received = Some(Time(now));
+                if let Some(trigger) = self.plan.flows[message.0 as usize].on_received {
+                    self.pull(host, now, trigger, 2 * message.0 + 1);
+                }
+            }
+        }
+    }
+
+    /// How long news takes from one host to another: nothing within a host, else the shortest link.
+    fn news(&self, from: HostId, to: HostId) -> u64 {
+        if from == to { 0 } else { self.plan.topology.shortest_latency().0 }
+    }
+
+    /// The host that counts a trigger: where the first flow that waits for it starts.
+    fn home(&self, trigger: u32) -> Option<HostId> {
+        let flow = *self.triggers[trigger as usize].1.first()?;
+        Some(self.plan.connections[self.plan.flows[flow as usize].connection as usize].source)
+    }
+
+    /// A flow that ended at `host` fires a trigger.
+    fn pull(&mut self, host: HostId, now: u64, trigger: u32, order: u32) {
+        let Some(home) = self.home(trigger) else { return };
+        if home == host {
+            return self.fire(trigger, home, now);
+        }
+        let time = now + self.news(host, home);
+        let source = self.sources.trigger + order;
+        let target = self.cut.slice_of_host(home);
+        if target == self.index {
+            self.events.push(Event { time, source, data: trigger });
+        } else {
+            self.outbox[target].push(Crossing::Trigger { time, source, trigger });
+        }
+    }
+
+    /// News of a trigger fired elsewhere has come to the host that counts it.
+    pub(super) fn fire_here(&mut self, trigger: u32, now: u64) {
+        let Some(home) = self.home(trigger) else { return };
+        let h = (home.0 - self.first_host) as usize;
+        self.bring_to(h, now);
+        self.fire(trigger, home, now);
+        self.run_host(h, now + 1);
+        self.sleep(h);
+    }
+
+    /// A trigger was fired; when that was the last time it needed, its flows begin.
+    fn fire(&mut self, trigger: u32, home: HostId, now: u64) {
+        let needed = &mut self.triggers[trigger as usize].0;
+        if *needed == 0 {
+            return;
+        }
+        *needed -= 1;
+        if *needed > 0 {
+            return;
+        }
+        for flow in self.triggers[trigger as usize].1.clone() {
+            let plan = &self.plan.flows[flow as usize];
+            let source = self.plan.connections[plan.connection as usize].source;
+            let Start::On(_, delay) = plan.start else { continue };
+            let time = now + delay.0 + self.news(home, source);
+            let target = self.cut.slice_of_host(source);
+            if source == home {
+                let released = &mut self.hosts[(home.0 - self.first_host) as usize].released;
+                let at = released.partition_point(|&(t, f)| (t, f) < (time, flow));
+                released.insert(at, (time, flow));
+            } else if target == self.index {
+                self.events.push(Event { time, source: self.sources.flow + flow, data: flow });
+            } else {
+                self.outbox[target].push(Crossing::Release { time, flow });
+            }
+        }
+    }
+
+    /// A flow begins.
+    pub(super) fn start(&mut self, flow: u32, now: u64) {
+        let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
+        let h = (source.0 - self.first_host) as usize;
+        self.bring_to(h, now);
+        self.post(h, flow, now);
+        self.run_host(h, now + 1);
+        self.sleep(h);
+    }
+
+    /// A flow's message is posted.
+    fn post(&mut self, h: usize, flow: u32, now: u64) {
+        let plan = &self.plan.flows[flow as usize];
+        self.flows[flow as usize].started = Some(Time(now));
+        let message = Message { id: MessageId(flow), bytes: plan.bytes };
+        let host = &mut self.hosts[h];
+        host.endpoint.post(Time(now), self.cut.ends[plan.connection as usize].0, message);
+        host.ask_again_at = 0;
+    }
+
+    /// The plan's number of the connection that a packet belongs to.
+    pub(super) fn connection_of(&self, packet: &Packet) -> Option<u32> {
+        let find = |connection: ConnectionId| {
+            self.plan.connections.iter().zip(&self.cut.ends).position(|(c, ends)| {
+                (c.destination == packet.destination && c.source == packet.source && ends.1 == connection)
+                    || (c.source == packet.destination && c.destination == packet.source && ends.0 == connection)
+            })
+        };
+        find(packet.connection).map(|i| i as u32)
+    }
+}
+
+#[inline]
+fn note_feedback(paths: &mut [PathCounters], path: PathId, flags: Flags, trimmed: bool) {
+    let slot = usize::from(path.port()) * PATH_SLOTS + path.entropy() as usize % PATH_SLOTS;
+    if let Some(counters) = paths.get_mut(slot) {
+        counters.marked += u64::from(flags.has(Flags::MARKED));
+        counters.trimmed += u64::from(trimmed);
+    }
+}

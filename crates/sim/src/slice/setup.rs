@@ -1,0 +1,313 @@
+//! How the fabric is cut into slices, and how a slice begins.
+
+use super::host::Host;
+use super::watch::Sampler;
+use super::{FaultEvent, LinkFaults, Slice, Sources};
+use crate::event::{Event, EventQueue};
+use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
+use crate::plan::{Plan, Start};
+use crate::pool::Pool;
+use crate::port::{Limits, Port, flag};
+use crate::route::Router;
+use crate::topology::{LinkId, NodeId, NodeKind, Topology};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::units::{Bytes, Rate};
+use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection};
+
+/// How the fabric is cut: which nodes each slice owns.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    pub(crate) slices: usize,
+    pub(crate) link_bases: [u32; 5],
+    pub(crate) hosts: u32,
+    /// No plain first-in-first-out ports, for comparing the two kinds.
+    pub(crate) queued_only: bool,
+    /// Per slice: its hosts, leaves, tier-1 switches, cores, as ranges of node numbers.
+    nodes: Vec<[Range<u32>; 4]>,
+    /// The other direction of every link, where ingress is accounted for.
+    pub(crate) reverse: Vec<u32>,
+    /// Each connection's number at its source and at its destination.
+    pub(crate) ends: Vec<(ConnectionId, ConnectionId)>,
+}
+
+impl Cut {
+    /// Cuts into a slice per thread, or as many as there are leaves or pods.
+    pub(crate) fn new(plan: &Plan) -> Cut {
+        let topology = &plan.topology;
+        let shape = topology.shape();
+        let planes = u32::from(shape.planes);
+        let units = if shape.pods.is_some() { topology.pods() } else { topology.leaves() };
+        let slices = plan.threads.clamp(1, units as usize);
+        let part = |count: u32, i: usize| (u64::from(count) * i as u64 / slices as u64) as u32;
+        let [_, leaf, spine, core, _] = topology.node_bases();
+        let nodes = (0..slices)
+            .map(|i| {
+                let (from, to) = (part(units, i), part(units, i + 1));
+                let leaves = match shape.pods {
+                    None => from..to,
+                    Some(p) => (from * p.leaves_per_pod).min(topology.leaves())..(to * p.leaves_per_pod).min(topology.leaves()),
+                };
+                let spines = match shape.pods {
+                    None => part(topology.spines(), i)..part(topology.spines(), i + 1),
+                    Some(_) => from * shape.spines..to * shape.spines,
+                };
+                let cores = part(topology.cores(), i)..part(topology.cores(), i + 1);
+                let hosts = (leaves.start * shape.hosts_per_leaf).min(shape.hosts)
+                    ..(leaves.end * shape.hosts_per_leaf).min(shape.hosts);
+                [
+                    hosts,
+                    leaf + leaves.start * planes..leaf + leaves.end * planes,
+                    spine + spines.start * planes..spine + spines.end * planes,
+                    core + cores.start * planes..core + cores.end * planes,
+                ]
+            })
+            .collect();
+        let needs_reverse = plan.ports.pfc.is_some();
+        let reverse = if needs_reverse {
+            (0..topology.links()).map(|l| topology.ends(LinkId(l)).map_or(u32::MAX, |e| e.reverse.0)).collect()
+        } else {
+            Vec::new()
+        };
+        let mut next = vec![0u32; topology.hosts() as usize];
+        let mut number = |host: HostId| {
+            let n = &mut next[host.0 as usize];
+            *n += 1;
+            ConnectionId(*n - 1)
+        };
+        let ends = plan.connections.iter().map(|c| (number(c.source), number(c.destination))).collect();
+        Cut {
+            slices,
+            link_bases: topology.link_bases(),
+            hosts: topology.hosts(),
+            queued_only: false,
+            nodes,
+            reverse,
+            ends,
+        }
+    }
+
+    /// The slice that owns a node.
+    pub(crate) fn slice_of(&self, node: NodeId) -> usize {
+        if self.slices == 1 {
+            return 0;
+        }
+        let kind = (1..4).rev().find(|&k| node.0 >= self.nodes[0][k].start).unwrap_or(0);
+        self.nodes.partition_point(|ranges| ranges[kind].end <= node.0)
+    }
+
+    /// A slice's hosts, leaves, tier-1 switches and cores, as ranges of node numbers.
+    pub(crate) fn nodes_of(&self, slice: usize) -> &[Range<u32>; 4] {
+        &self.nodes[slice]
+    }
+
+    /// The slice that owns a host.
+    pub(crate) fn slice_of_host(&self, host: HostId) -> usize {
+        self.slice_of(NodeId(host.0))
+    }
+}
+
+/// The world as a connection of this plan sees it.
+fn environment(plan: &Plan, profile: usize) -> Environment {
+    let profile = &plan.profiles[profile];
+    let topology = &plan.topology;
+    let packet = profile.packet_bytes();
+    Environment {
+        rate: Rate(topology.level(0).rate.0 * u64::from(topology.planes())),
+        ports: topology.planes(),
+        base_rtt: topology.base_rtt(packet, Bytes(u64::from(profile.transport.control))),
+        packet,
+        trimming: plan.ports.trim.is_some(),
+        queue: plan.ports.data_queue,
+    }
+}
+
+/// The event set for one slice: a bucket should hold some dozens of events if every link is busy, and the buckets should
+/// reach as far ahead as a packet on the slowest link of a level.
+fn event_queue(plan: &Plan, slices: usize) -> EventQueue {
+    let topology = &plan.topology;
+    let packet = topology.level(0).rate.time_for(Bytes(4096)).0;
+    let width = packet * 64 * slices as u64 / u64::from(topology.links()).max(1);
+    let ahead = (0..topology.tiers()).map(|l| topology.level(l)).map(|l| l.latency + l.rate.time_for(Bytes(8192))).max();
+    EventQueue::new(width, ahead.map_or(packet, |a| a.0 * 5 / 4))
+}
+
+impl<'a> Slice<'a> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        cut: &'a Cut,
+        index: usize,
+        faults: &BTreeMap<u32, LinkFaults>,
+        fault_events: &'a [(u64, FaultEvent)],
+    ) -> Slice<'a> {
+        let topology = &plan.topology;
+        let ranges = &cut.nodes[index];
+        let mut slice = Slice {
+            plan,
+            cut,
+            index,
+            sources: Sources::new(plan),
+            router: Router::new(topology, plan.routing, plan.seed),
+            events: event_queue(plan, cut.slices),
+            pool: Pool::default(),
+            fifos: Vec::new(),
+            ports: Vec::new(),
+            offsets: [0; 4],
+            limits: vec![Limits::new(&plan.ports, 1.0)],
+            faults: BTreeMap::new(),
+            fault_events,
+            buffered: vec![0; ranges[1..].iter().map(|r| r.len()).sum()],
+            hosts: Vec::new(),
+            first_host: ranges[0].start,
+            triggers: plan.triggers.iter().map(|t| (t.needed.max(1), Vec::new())).collect(),
+            outbox: vec![Vec::new(); cut.slices],
+            now: 0,
+            flows: vec![FlowRecord::default(); plan.flows.len()],
+            packets: PacketCounters::default(),
+            paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
+            captured: Vec::new(),
+            route_late: fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..))),
+            fetching: topology.hosts() / cut.slices as u32 >= 512,
+            leaving: Vec::new(),
+            tell_by: u64::MAX,
+            lookahead: (topology.shortest_latency().0 / 2).max(1),
+            eager: plan.ports.pfc.is_some() || plan.ports.shared.is_some(),
+            accounting: plan.ports.pfc.is_some(),
+            priority: plan.ports.priority,
+            sampling: plan.sample_every.is_some(),
+            planes: usize::from(topology.planes()),
+            events_done: 0,
+            hops: 0,
+            finished: 0,
+            finished_at: 0,
+            reported: (0, 0),
+            sampler: Sampler::new(plan),
+        };
+        slice.make_ports();
+        slice.mark_ports(faults);
+        slice.make_hosts();
+        slice.schedule_starts();
+        slice
+    }
+
+    fn make_ports(&mut self) {
+        let topology = &self.plan.topology;
+        let total: u32 = self.cut.nodes[self.index].iter().map(|r| ports_in(topology, r).len() as u32).sum();
+        self.ports.reserve_exact(total as usize);
+        let settings = &self.plan.ports;
+        let eager = self.eager;
+        let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
+        let fifo = !self.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
+        for (kind, range) in self.cut.nodes[self.index].clone().iter().enumerate() {
+            let links = ports_in(topology, range);
+            self.offsets[kind] = i64::from(links.start) - self.ports.len() as i64;
+            for link in links {
+                let random = Random::new(self.plan.seed, StreamKind::Port, u64::from(link));
+                let Some(ends) = topology.ends(LinkId(link)) else {
+                    self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
+                    continue;
+                };
+                let level = topology.level(ends.level);
+                let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
+                let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
+                let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
+                port.set(flag::EAGER, eager && is_switch);
+                port.set(flag::FIFO, fifo && is_switch);
+                port.set(flag::LAST, is_switch && ends.level == 0);
+                port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
+                self.ports.push(port);
+            }
+        }
+        if fifo {
+            self.fifos = vec![VecDeque::new(); self.ports.len()];
+        }
+    }
+
+    fn mark_ports(&mut self, faults: &BTreeMap<u32, LinkFaults>) {
+        let topology = &self.plan.topology;
+        let owner = |link: LinkId| topology.ends(link).map(|e| self.cut.slice_of(e.from));
+        let mine: Vec<u32> = faults.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.index)).collect();
+        let captured: Vec<LinkId> = self.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
+        let captured: Vec<u32> = captured.into_iter().filter(|&l| owner(l) == Some(self.index)).map(|l| l.0).collect();
+        for link in mine {
+            let i = self.local(link);
+            self.ports[i].set(flag::FAULTY, true);
+            self.faults.insert(i as u32, faults[&link].clone());
+        }
+        for link in captured {
+            let i = self.local(link);
+            self.ports[i].set(flag::CAPTURED, true);
+        }
+        for (n, &(time, event)) in self.fault_events.iter().enumerate() {
+            let link = match event {
+                FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) => Some(link),
+                FaultEvent::Routed(..) => None,
+            };
+            if link.is_none_or(|l| owner(l) == Some(self.index)) {
+                self.events.push(Event { time, source: self.sources.fault + n as u32, data: n as u32 });
+            }
+            if let FaultEvent::Rate(link, _) = event {
+                if owner(link) == Some(self.index) {
+                    // Departures that are decided on arrival would miss the change of rate.
+                    let i = self.local(link.0);
+                    self.ports[i].set(flag::FIFO, false);
+                }
+            }
+        }
+    }
+
+    fn make_hosts(&mut self) {
+        let range = self.cut.nodes[self.index][0].clone();
+        self.hosts = range.clone().map(|h| Host::new(Endpoint::new(HostId(h)))).collect();
+        let environments: Vec<Environment> = (0..self.plan.profiles.len()).map(|p| environment(self.plan, p)).collect();
+        for (index, (connection, &(at_source, at_destination))) in
+            self.plan.connections.iter().zip(&self.cut.ends).enumerate()
+        {
+            let profile = usize::from(connection.profile);
+            let ends = [
+                (connection.source, connection.destination, at_destination),
+                (connection.destination, connection.source, at_source),
+            ];
+            for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
+                if range.contains(&host.0) {
+                    let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
+                    self.hosts[(host.0 - range.start) as usize].endpoint.open(OpenConnection {
+                        profile: Arc::clone(&self.plan.profiles[profile]),
+                        environment: environments[profile],
+                        peer,
+                        peer_connection,
+                        random,
+                    });
+                }
+            }
+        }
+    }
+
+    fn schedule_starts(&mut self) {
+        for (index, flow) in self.plan.flows.iter().enumerate() {
+            match flow.start {
+                Start::At(time) => {
+                    let source = self.plan.connections[flow.connection as usize].source;
+                    if self.cut.slice_of_host(source) == self.index {
+                        let event =
+                            Event { time: time.0, source: self.sources.flow + index as u32, data: index as u32 };
+                        self.events.push(event);
+                    }
+                }
+                Start::On(trigger, _) => self.triggers[trigger as usize].1.push(index as u32),
+            }
+        }
+    }
+}
+
+/// The ports of a run of nodes of one kind.
+fn ports_in(topology: &Topology, nodes: &Range<u32>) -> Range<u32> {
+    if nodes.is_empty() {
+        return 0..0;
+    }
+    let (first, _) = topology.ports_of(NodeId(nodes.start));
+    let (last, count) = topology.ports_of(NodeId(nodes.end - 1));
+    first.0..last.0 + count
+}
