@@ -1,0 +1,152 @@
+//! The command line. Its help is meant to teach: every command ends with examples.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::path::PathBuf;
+
+const ABOUT: &str = "Simulates AI-training network fabrics, packet by packet and reproducibly";
+
+const LONG: &str = "\
+Strandway simulates AI-training network fabrics packet by packet: leaf-spine, fat-tree and multi-plane
+fabrics; RoCEv2 and Ultra Ethernet style transports; failures; your own traffic matrices. The same
+scenario and seed give the same result on any machine and any number of threads.
+
+Without a command it runs a built-in showcase (a few seconds) and writes strandway-showcase.html.";
+
+const EXAMPLES: &str = "\
+Examples:
+  strandway                                            the showcase: RoCEv2 and Ultra Ethernet on one fabric
+  strandway run scenarios/smoke/permutation.toml       run a scenario, print its report
+  strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
+  strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
+  strandway explain uec                                a profile's parameters, defaults and sources
+
+Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound was missed.
+Scenario reference: docs/scenario.md. Guide: docs/guide.md.";
+
+#[derive(Debug, Parser)]
+#[command(name = "strandway", version, about = ABOUT, long_about = LONG, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one scenario and report what happened
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Run one scenario under several profiles: one table, one row per profile
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Run every combination of a scenario's [sweep]: one row per combination
+    #[command(after_help = SWEEP_EXAMPLES)]
+    Sweep(SweepArgs),
+    /// Tell what a profile, policy or fabric consists of: parameters, defaults, units, sources
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  strandway run my.toml                                 print tables
+  strandway run my.toml --json - | jq .fct_us.p99       the report as JSON on standard output
+  strandway run my.toml --set profile.path=reps         change one key of the scenario
+  strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; plain text is taken as text
+  strandway run my.toml --html report.html              a page with plots, readable without network
+  strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
+  strandway run matrix.cm                               an htsim traffic matrix, without any scenario file";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  strandway compare my.toml --profiles rocev2,rocev2_sr,uec
+  strandway compare my.toml --profiles uec/oblivious,uec/reps,uec/bitmap --html selectors.html
+  strandway compare my.toml --profiles .,uec/swift      the scenario's own profile against another
+
+A profile is a preset; parts behind a slash replace its path selector, congestion control or
+reliability. Parameters that the scenario sets in [profile.GROUP] hold for every profile that has GROUP.";
+
+const SWEEP_EXAMPLES: &str = "\
+A scenario to sweep has a section such as
+  [sweep]
+  \"profile.path\" = [\"oblivious\", \"reps\", \"bitmap\"]
+  \"workload.size\" = [\"256 KiB\", \"2 MB\"]
+
+Examples:
+  strandway sweep my.toml
+  strandway sweep my.toml --set sweep.run.seed='[1, 2, 3]' --json rows.json";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  strandway explain                       list everything that has a name
+  strandway explain uec                   a profile with all its groups of parameters
+  strandway explain nscc                  a congestion control, path selector or reliability
+  strandway explain fabric my.toml        what follows from a scenario's fabric: RTT, BDP, queues, thresholds";
+
+/// What all commands that run something share.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Common {
+    /// Scenario (.toml) or htsim traffic matrix (.cm)
+    pub(crate) scenario: PathBuf,
+    /// Change a key of the scenario; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Seed of all random streams, instead of [run] seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Threads of one run; results do not depend on it
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<u64>,
+    /// Write the report as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Print neither tables nor progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Record packets of [run] capture, or of the first host, as a pcap file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Profiles, with commas between
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "rocev2,rocev2_sr,uec")]
+    pub(crate) profiles: Vec<String>,
+    /// Runs at the same time; by default as many as there are processors for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Runs at the same time; by default as many as there are processors for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    /// A profile, congestion control, path selector or reliability; or `fabric` with a scenario
+    pub(crate) name: Option<String>,
+    /// With `fabric`: the scenario
+    pub(crate) scenario: Option<PathBuf>,
+    /// With `fabric`: change a key of the scenario; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}

@@ -1,0 +1,41 @@
+//! One file per command.
+
+pub(crate) mod compare;
+pub(crate) mod explain;
+pub(crate) mod run;
+pub(crate) mod showcase;
+
+use crate::Failure;
+use crate::args::Common;
+use strandway_lab::{Report, Scenario};
+
+/// The scenario with what the command line changes.
+fn load(common: &Common) -> Result<Scenario, Failure> {
+    let mut scenario = Scenario::load(&common.scenario)?;
+    let mut changes = common.set.clone();
+    changes.extend(common.seed.map(|seed| format!("run.seed={seed}")));
+    changes.extend(common.threads.map(|threads| format!("run.threads={threads}")));
+    let problems: Vec<_> = changes.iter().filter_map(|c| scenario.set(c).err()).flat_map(|p| p.0).collect();
+    if problems.is_empty() { Ok(scenario) } else { Err(strandway_lab::Problems(problems).into()) }
+}
+
+/// What a report means for the exit status.
+fn judge<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)>) -> Result<(), Failure> {
+    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    for (label, report) in reports {
+        let name = if label.is_empty() { report.scenario.clone() } else { label.to_string() };
+        if report.end != "finished" {
+            let (done, all) = (report.flows.finished, report.flows.total);
+            failed.push(format!("{name}: {done} of {all} flows finished; the run ended with \"{}\"", report.end));
+        }
+        for e in report.expect.iter().filter(|e| !e.met) {
+            let value = e.value.map_or("no value".to_string(), |v| v.to_string());
+            missed.push(format!("{name}: expected {} {}, got {value}", e.key, e.bound));
+        }
+    }
+    if !failed.is_empty() {
+        failed.extend(missed);
+        return Err(Failure::Run(failed.join("\n")));
+    }
+    if missed.is_empty() { Ok(()) } else { Err(Failure::Missed(missed.join("\n"))) }
+}

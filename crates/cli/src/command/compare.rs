@@ -1,0 +1,49 @@
+//! `strandway compare` and `strandway sweep`: several runs, one table.
+
+use super::{judge, load};
+use crate::Failure;
+use crate::args::{CompareArgs, Common, SweepArgs};
+use crate::outputs::{Outputs, finish};
+use crate::progress::{Bars, interrupted};
+use strandway_lab::{Row, Rows, Scenario, Variant, report};
+
+pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    let scenario = load(&args.common)?;
+    let variants = strandway_lab::compare(&scenario, &args.profiles)?;
+    run(&args.common, &scenario, &variants, args.jobs)
+}
+
+pub(crate) fn sweep(args: &SweepArgs) -> Result<(), Failure> {
+    let scenario = load(&args.common)?;
+    let variants = strandway_lab::sweep(&scenario)?;
+    run(&args.common, &scenario, &variants, args.jobs)
+}
+
+fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<u16>) -> Result<(), Failure> {
+    let mut outputs = Outputs::open(common, None)?;
+    let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet)?;
+    outputs.show(&format!("{}\n{}", scenario.name(), report::text::rows(&rows)));
+    if let Some(output) = outputs.html.take() {
+        finish(output, report::html::rows(&scenario.name(), &rows, scenario.text()).as_bytes())?;
+    }
+    if let Some(output) = outputs.markdown.take() {
+        finish(output, report::markdown::rows(&scenario.name(), &rows).as_bytes())?;
+    }
+    let document = Rows { format: 1, rows };
+    outputs.json(|| report::to_json(&document))?;
+    if document.rows.len() < variants.len() {
+        let (done, all) = (document.rows.len(), variants.len());
+        return Err(Failure::Run(format!("interrupted: {done} of {all} runs were started")));
+    }
+    judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
+}
+
+/// Runs all variants, as many at a time as there are processors.
+pub(crate) fn rows(variants: &[Variant], jobs: Option<u16>, series: bool, quiet: bool) -> Result<Vec<Row>, Failure> {
+    let bars = Bars::new(quiet);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = variants.iter().filter_map(|v| v.scenario.check().ok()).map(|e| e.plan.threads).max().unwrap_or(1);
+    let jobs = jobs.map_or((processors / threads).max(1), usize::from);
+    let watch = |i: usize, experiment: &_, control| bars.watch(&variants[i].label, experiment, control);
+    Ok(strandway_lab::run_all(variants, jobs, series, interrupted, watch)?)
+}

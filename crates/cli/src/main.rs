@@ -1,0 +1,48 @@
+#![doc = include_str!("../README.md")]
+
+mod args;
+mod command;
+mod outputs;
+mod progress;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Why a command did not succeed; each has its exit status.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The run failed or was cut short: 1.
+    Run(String),
+    /// Usage or scenario are wrong: 2.
+    Usage(String),
+    /// A bound of `[expect]` was missed: 3.
+    Missed(String),
+}
+
+impl From<strandway_lab::Problems> for Failure {
+    fn from(problems: strandway_lab::Problems) -> Failure {
+        Failure::Usage(problems.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    progress::handle_interrupts();
+    let result = match Args::parse().command {
+        Some(Command::Run(args)) => command::run::run(&args),
+        Some(Command::Compare(args)) => command::compare::compare(&args),
+        Some(Command::Sweep(args)) => command::compare::sweep(&args),
+        Some(Command::Explain(args)) => command::explain::explain(&args),
+        None => command::showcase::showcase(),
+    };
+    let (status, said) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Run(said)) => (1, said),
+        Err(Failure::Usage(said)) => (2, said),
+        Err(Failure::Missed(said)) => (3, said),
+    };
+    for line in said.lines() {
+        outputs::complain(line);
+    }
+    ExitCode::from(status)
+}

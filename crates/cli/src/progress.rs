@@ -1,0 +1,111 @@
+//! Watches runs: a progress bar on long ones, and Ctrl-C, which ends a run early with what it has measured.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use strandway_lab::Experiment;
+use strandway_sim::Control;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Runs shorter than this show no progress bar.
+const LONG: Duration = Duration::from_millis(800);
+
+/// How often the run is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The first Ctrl-C asks the run to end; a second one ends the process.
+pub(crate) fn handle_interrupts() {
+    let result = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+    });
+    if result.is_err() {
+        crate::outputs::complain("Ctrl-C will end the run without a report: no handler could be installed");
+    }
+}
+
+/// Has somebody pressed Ctrl-C?
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// The bars of all runs that go on at the same time.
+pub(crate) struct Bars {
+    bars: Option<MultiProgress>,
+}
+
+impl Bars {
+    pub(crate) fn new(quiet: bool) -> Bars {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        Bars { bars: wanted.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8))) }
+    }
+
+    /// Watches a run until the watch is dropped.
+    pub(crate) fn watch(&self, label: &str, experiment: &Experiment, control: Arc<Control>) -> Watch {
+        let flows = experiment.plan.flows.len() as u64;
+        let bars = self.bars.clone();
+        let label = label.to_string();
+        let done = Arc::new(AtomicBool::new(false));
+        let over = done.clone();
+        let thread = std::thread::spawn(move || look(bars, &label, flows, &control, &over));
+        Watch { done, thread: Some(thread) }
+    }
+}
+
+/// A watched run; dropping it ends the watching.
+pub(crate) struct Watch {
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn look(bars: Option<MultiProgress>, label: &str, flows: u64, control: &Control, done: &AtomicBool) {
+    let began = Instant::now();
+    let mut bar: Option<ProgressBar> = None;
+    while !done.load(Ordering::Relaxed) {
+        std::thread::park_timeout(LOOK);
+        if interrupted() {
+            control.stop();
+        }
+        let elapsed = began.elapsed();
+        let Some(bars) = bars.as_ref().filter(|_| elapsed > LONG) else { continue };
+        let bar = bar.get_or_insert_with(|| new_bar(bars, label, flows));
+        let hops = control.packet_hops() as f64 / elapsed.as_secs_f64();
+        let finished = control.finished();
+        let left = if finished == 0 { String::new() } else { left(elapsed, finished, flows) };
+        bar.set_position(finished);
+        let simulated = control.simulated();
+        bar.set_message(format!("{simulated} simulated, {:.1} M hops/s{left}", hops / 1e6));
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}
+
+/// The estimated time left. Flows of one size tend to finish together at the end, so this is an upper bound.
+fn left(elapsed: Duration, finished: u64, flows: u64) -> String {
+    let seconds = elapsed.as_secs_f64() * (flows - finished.min(flows)) as f64 / finished as f64;
+    format!(", at most {seconds:.0} s left")
+}
+
+fn new_bar(bars: &MultiProgress, label: &str, flows: u64) -> ProgressBar {
+    let bar = bars.add(ProgressBar::new(flows));
+    let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} flows, {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_prefix(label.to_string());
+    bar
+}

@@ -1,0 +1,3 @@
+//! Files of other simulators.
+
+pub mod htsim;

@@ -1,0 +1,85 @@
+//! Traffic matrices (`.cm`) and topologies (`.topo`) of htsim.
+//!
+//! Both are read strictly: a word that is not understood, a count that does not match or a host that does not exist is an
+//! error with its line, never a guess.
+
+mod cm;
+mod topo;
+
+pub use cm::{Matrix, MatrixFlow, MatrixStart, MatrixTrigger, parse_cm, parse_cm_named};
+pub use topo::{parse_topo, parse_topo_named};
+
+use crate::problem::{Problem, Problems};
+
+/// So many problems of one file are shown; the rest are counted.
+const SHOWN: usize = 20;
+
+/// Collects problems of a file read line by line.
+struct Findings {
+    file: String,
+    problems: Vec<Problem>,
+    more: usize,
+}
+
+impl Findings {
+    fn new(file: &str) -> Findings {
+        Findings { file: file.to_string(), problems: Vec::new(), more: 0 }
+    }
+
+    fn add(&mut self, line: Option<usize>, value: &str, what: impl Into<String>, remedy: impl Into<String>) {
+        if self.problems.len() >= SHOWN {
+            self.more += 1;
+            return;
+        }
+        self.problems.push(Problem {
+            file: self.file.clone(),
+            line,
+            key: String::new(),
+            value: if value.is_empty() { String::new() } else { format!("`{}`", value.chars().take(40).collect::<String>()) },
+            what: what.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    fn none(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn finish(mut self) -> Problems {
+        if self.more > 0 {
+            let what = format!("and {} more problems like these", self.more);
+            let file = self.file.clone();
+            self.problems.extend(Problems::with_file(&file, what, "").0);
+        }
+        Problems(self.problems)
+    }
+
+    /// A whole number up to `high`.
+    fn number(&mut self, line: usize, word: Option<&str>, name: &str, low: u64, high: u64) -> Option<u64> {
+        let Some(word) = word else {
+            self.add(Some(line), name, "has no number behind it", "the line is cut short; complete it");
+            return None;
+        };
+        match word.parse::<u64>() {
+            Ok(n) if (low..=high).contains(&n) => Some(n),
+            Ok(_) => {
+                self.add(Some(line), word, format!("{name} is out of range"), format!("write {low} to {high}"));
+                None
+            }
+            Err(_) => {
+                let what = match word.to_lowercase().as_str() {
+                    w if w.contains("nan") || w.contains("inf") => format!("{name} must be a finite number"),
+                    w if w.starts_with('-') => format!("{name} cannot be negative"),
+                    _ => format!("{name} must be a whole number"),
+                };
+                self.add(Some(line), word, what, format!("write {low} to {high}"));
+                None
+            }
+        }
+    }
+}
+
+/// The words of a line before any `#`.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split('#').next().unwrap_or_default().split_ascii_whitespace()
+}

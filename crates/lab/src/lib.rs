@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+
+pub mod import;
+pub mod output;
+pub mod pcap;
+pub mod plan;
+mod problem;
+mod quantity;
+mod reader;
+pub mod report;
+mod run;
+pub mod scenario;
+pub mod sweep;
+
+pub use plan::Experiment;
+pub use problem::{Problem, Problems};
+pub use report::Report;
+pub use run::{Outcome, run, run_all};
+pub use scenario::Scenario;
+pub use sweep::{Row, Rows, Variant, compare, sweep};

@@ -1,0 +1,74 @@
+//! Files that are there whole or not at all.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file to be: opened next to its destination before the run, so that an unwritable path is found before time is spent,
+/// and renamed into place when it is complete. Dropped without [`Output::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: Option<File>,
+}
+
+impl Output {
+    /// Prepares to write `path`.
+    ///
+    /// # Errors
+    /// If `path` is a folder, or its folder cannot be written to.
+    pub fn open(path: &Path) -> io::Result<Output> {
+        if path.is_dir() {
+            return Err(io::Error::other("is a folder"));
+        }
+        let name = path.file_name().ok_or_else(|| io::Error::other("names no file"))?;
+        let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        let file = File::options().write(true).create_new(true).open(&temporary)?;
+        Ok(Output { path: path.to_path_buf(), temporary, file: Some(file) })
+    }
+
+    /// Where it will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes all of it and puts it into place.
+    ///
+    /// # Errors
+    /// If the disk is full or the like; the destination is then as it was.
+    pub fn finish(mut self, contents: &[u8]) -> io::Result<()> {
+        if let Some(mut file) = self.file.take() {
+            file.write_all(contents)?;
+            file.sync_all()?;
+        }
+        std::fs::rename(&self.temporary, &self.path)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove, and that is not an error worth telling.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("strandway-output-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("a.json");
+        drop(Output::open(&path).expect("writable"));
+        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 0);
+        Output::open(&path).expect("writable").finish(b"{}").expect("written");
+        assert_eq!(std::fs::read(&path).expect("readable"), b"{}");
+        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1);
+        assert!(Output::open(&folder).is_err());
+        assert!(Output::open(&folder.join("none").join("a.json")).is_err());
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}

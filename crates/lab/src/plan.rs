@@ -1,0 +1,225 @@
+//! From a scenario as written to a plan that cannot be misconfigured.
+
+use crate::problem::suggest;
+use crate::reader::{Sink, show};
+use crate::report::Report;
+pub use crate::scenario::expect::Bound;
+pub use crate::scenario::fabric::Derived;
+pub use crate::scenario::generate::Message;
+use crate::scenario::generate::{Context, generate};
+use crate::scenario::run::Sample;
+use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, sizes, workload};
+use std::sync::Arc;
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, Profile};
+use strandway_sim::plan::Start;
+use strandway_sim::{Measurements, Plan};
+use toml::Value;
+
+/// A scenario understood: the simulator's plan, and what reports need beyond it.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The scenario's name.
+    pub name: String,
+    /// What it is about, if it says so.
+    pub description: String,
+    /// What to simulate.
+    pub plan: Plan,
+    /// The kind of fabric as written.
+    pub fabric: String,
+    /// Numbers that follow from fabric and profile.
+    pub derived: Derived,
+    /// The workload's messages; reports call them flows.
+    pub messages: Vec<Message>,
+    /// Names of the classes of flows.
+    pub classes: Vec<String>,
+    /// What the result must meet.
+    pub expect: Vec<Bound>,
+    /// How long the busiest NIC would be busy if nothing ever waited, from the run's start.
+    pub ideal: Span,
+    auto_sample: Span,
+    sampled: bool,
+}
+
+/// Understands `scenario`; problems go into `sink`. What is returned is sound only if there are none.
+pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
+    let root = &scenario.table;
+    for (key, value) in root {
+        if !SECTIONS.contains(&key.as_str()) {
+            sink.add(key, show(value), "unknown section", suggest(key, &SECTIONS));
+        }
+    }
+    let description = text(sink, root, "description");
+    text(sink, root, "name");
+    crate::sweep::check(scenario, sink);
+    let run = run::read(sink, root);
+    let profile = profile::read(sink, root);
+    let written = workload::read(sink, scenario);
+    let bounds = expect::read(sink, root);
+    let nodes = workload::nodes(&written);
+    let fabric = fabric::read(sink, scenario, nodes)?;
+    let profile = profile?;
+    packet_fits(sink, &profile);
+    let (ports, derived) = fabric.ports(sink, &profile);
+    let topology = fabric.topology.clone();
+    let whole = written.iter().all(Option::is_some);
+    let workloads: Vec<_> = written.into_iter().flatten().collect();
+    let context =
+        Context { sink, topology: &topology, rate: derived.rate, seed: run.seed };
+    let traffic = generate(&context, &workloads);
+    let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
+    let ideal = Span(last.0 + busy.0 + derived.base_rtt.0);
+    let time_limit = match run.time_limit {
+        Some(limit) => Time(limit.0),
+        None => Time(last.0 + (busy * 50).0.max(Span::from_ms(10).0)),
+    };
+    if last >= time_limit && whole {
+        let what = format!("ends before the last flow starts, at {last}");
+        sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
+    }
+    let faults = faults::read(sink, root, &topology, run.seed, time_limit);
+    let capture = run.capture.as_deref().and_then(|name| match run::capture(name, run.capture_limit, &topology) {
+        Ok(capture) => Some(capture),
+        Err((what, remedy)) => {
+            sink.add("run.capture", format!("\"{name}\""), what, remedy);
+            None
+        }
+    });
+    let auto_sample = sample_interval(ideal, derived.rate.time_for(derived.packet));
+    let sample_every = match run.sample {
+        Sample::Unset => None,
+        Sample::Auto => Some(auto_sample),
+        Sample::Every(span) => Some(span),
+    };
+    if !sink.is_empty() {
+        return None;
+    }
+    let plan = Plan {
+        topology,
+        ports,
+        routing: fabric.routing,
+        profiles: vec![Arc::new(profile)],
+        connections: traffic.connections,
+        flows: traffic.flows,
+        triggers: traffic.triggers,
+        faults,
+        seed: run.seed,
+        time_limit,
+        threads: run.threads,
+        sample_every,
+        capture,
+    };
+    let experiment = Experiment {
+        name: scenario.name(),
+        description,
+        plan,
+        fabric: fabric.kind.to_string(),
+        derived,
+        messages: traffic.messages,
+        classes: traffic.classes,
+        expect: bounds,
+        ideal,
+        auto_sample,
+        sampled: run.sample != Sample::Unset,
+    };
+    let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
+    expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
+    Some(experiment)
+}
+
+/// About 200 points over a run that meets little contention, at a round distance; but no shorter than a dozen packets take,
+/// or every point would show the grain of packets rather than a rate.
+fn sample_interval(ideal: Span, packet: Span) -> Span {
+    let wanted = ((ideal.0 + ideal.0 / 4) / 200).max(packet.0 * 12);
+    let mut power = 1;
+    while power * 10 <= wanted {
+        power *= 10;
+    }
+    Span([1, 2, 5, 10].map(|m| m * power).into_iter().find(|s| *s >= wanted).unwrap_or(wanted))
+}
+
+fn text(sink: &Sink, root: &toml::Table, key: &str) -> String {
+    match root.get(key) {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => {
+            sink.add(key, show(other), "must be text", "put it between quotes");
+            String::new()
+        }
+    }
+}
+
+/// Sizes on the wire are 16-bit numbers.
+fn packet_fits(sink: &Sink, profile: &Profile) {
+    let bytes = profile.packet_bytes().0;
+    if bytes > u64::from(u16::MAX) {
+        let what = format!("a packet of {bytes} bytes does not fit the wire");
+        sink.add("profile.transport.mtu", profile.transport.mtu, what, "mtu and header together may be 65,535");
+    }
+}
+
+impl Experiment {
+    /// The profile's name.
+    pub fn profile(&self) -> &Profile {
+        &self.plan.profiles[0]
+    }
+
+    /// Keeps values over time, about 200 points, unless the scenario says itself how densely.
+    pub fn with_series(&mut self) {
+        if !self.sampled {
+            self.plan.sample_every = Some(self.auto_sample);
+        }
+    }
+
+    /// Records packets: of what the scenario names, else of the first host.
+    pub fn with_capture(&mut self) {
+        if self.plan.capture.is_none() {
+            self.plan.capture = run::capture("host0", 1_000_000, &self.plan.topology).ok();
+        }
+    }
+
+    /// Who sends a message to whom.
+    pub fn ends(&self, message: &Message) -> (HostId, HostId) {
+        let flow = &self.plan.flows[message.first as usize];
+        let connection = &self.plan.connections[flow.connection as usize];
+        (connection.source, connection.destination)
+    }
+
+    /// What reports call a message: `host0->host13`, with the id that an imported matrix gives it.
+    pub fn message_name(&self, message: &Message) -> String {
+        let (from, to) = self.ends(message);
+        match message.id {
+            Some(id) => format!("{id}: host{}->host{}", from.0, to.0),
+            None => format!("host{}->host{}", from.0, to.0),
+        }
+    }
+
+    /// The messages of that name: a pair such as `host0->host13` or `0->13`, or the id of an imported matrix.
+    pub fn message_named(&self, name: &str) -> Option<Vec<usize>> {
+        let short = name.replace("host", "");
+        let found: Vec<usize> = self
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| {
+                let (from, to) = self.ends(m);
+                m.id.is_some_and(|id| id.to_string() == name) || short == format!("{}->{}", from.0, to.0)
+            })
+            .map(|(i, _)| i)
+            .collect();
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// When a message is posted, if that is a fixed time.
+    pub fn start_of(&self, message: &Message) -> Option<Time> {
+        match self.plan.flows[message.first as usize].start {
+            Start::At(at) => Some(at),
+            Start::On(..) => None,
+        }
+    }
+}
+
+/// The names of the built-in distributions of flow sizes.
+pub fn size_distributions() -> &'static [&'static str] {
+    &sizes::NAMES
+}

@@ -1,0 +1,121 @@
+//! What is wrong with an input, and what to write instead.
+
+use std::fmt;
+
+/// One thing that is wrong: where, what was found, why it does not do, and a remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as the user named it; empty when the input did not come from a file.
+    pub file: String,
+    /// Line in the file, from 1, where that is known.
+    pub line: Option<usize>,
+    /// The dotted key of a scenario, such as `fabric.rate`; may be empty.
+    pub key: String,
+    /// What was found there, as written; may be empty.
+    pub value: String,
+    /// Why it does not do.
+    pub what: String,
+    /// What to write instead; may be empty.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut place = String::new();
+        if !self.file.is_empty() {
+            place.push_str(&self.file);
+            if let Some(line) = self.line {
+                place.push_str(&format!(":{line}"));
+            }
+            place.push_str(": ");
+        }
+        write!(f, "{place}")?;
+        match (self.key.is_empty(), self.value.is_empty()) {
+            (false, false) => write!(f, "{} = {}: ", self.key, self.value)?,
+            (false, true) => write!(f, "{}: ", self.key)?,
+            (true, false) => write!(f, "{}: ", self.value)?,
+            (true, true) => {}
+        }
+        write!(f, "{}", self.what)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is wrong with an input, at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    /// A single problem with a whole file.
+    pub fn with_file(file: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problems {
+        Problems(vec![Problem {
+            file: file.to_string(),
+            line: None,
+            key: String::new(),
+            value: String::new(),
+            what: what.into(),
+            remedy: remedy.into(),
+        }])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// The one of `known` that `wrong` was probably meant to be.
+pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wrong = wrong.to_lowercase();
+    known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(&wrong, &name.to_lowercase()), name))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+/// A remedy for a name that is not among `known`: the nearest one, or all of them.
+pub(crate) fn suggest(wrong: &str, known: &[&str]) -> String {
+    match nearest(wrong, known.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("known: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_finds_its_neighbour() {
+        assert_eq!(nearest("hots", ["hosts", "spines"]), Some("hosts"));
+        assert_eq!(nearest("fat_tree", ["leaf-spine", "fat-tree"]), Some("fat-tree"));
+        assert_eq!(nearest("zzz", ["hosts", "spines"]), None);
+    }
+
+    #[test]
+    fn a_problem_reads_as_one_line() {
+        let problem = Problem {
+            file: "a.toml".into(),
+            line: None,
+            key: "fabric.rate".into(),
+            value: "400".into(),
+            what: "a rate needs a unit".into(),
+            remedy: "write \"400 Gbps\"".into(),
+        };
+        assert_eq!(problem.to_string(), "a.toml: fabric.rate = 400: a rate needs a unit; write \"400 Gbps\"");
+    }
+}

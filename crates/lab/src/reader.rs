@@ -1,0 +1,276 @@
+//! Walks a TOML table and collects everything that is wrong with it, rather than stopping at the first.
+
+use crate::problem::{Problem, nearest};
+use crate::quantity::{self, QuantityError, Size};
+use std::cell::RefCell;
+use std::fmt::Display;
+use strandway_proto::units::{Bytes, Rate, Span};
+use toml::{Table, Value};
+
+/// Where problems go while a scenario is read.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    file: String,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Sink {
+    pub(crate) fn new(file: &str) -> Sink {
+        Sink { file: file.to_string(), problems: RefCell::new(Vec::new()) }
+    }
+
+    pub(crate) fn add(&self, key: &str, value: impl Display, what: impl Display, remedy: impl Display) {
+        self.problems.borrow_mut().push(Problem {
+            file: self.file.clone(),
+            line: None,
+            key: key.to_string(),
+            value: shorten(&value.to_string()),
+            what: what.to_string(),
+            remedy: remedy.to_string(),
+        });
+    }
+
+    pub(crate) fn extend(&self, problems: Vec<Problem>) {
+        self.problems.borrow_mut().extend(problems);
+    }
+
+    /// So many problems so far.
+    pub(crate) fn count(&self) -> usize {
+        self.problems.borrow().len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.problems.borrow().is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Vec<Problem> {
+        self.problems.take()
+    }
+}
+
+fn shorten(text: &str) -> String {
+    if text.chars().count() <= 60 {
+        return text.to_string();
+    }
+    let start: String = text.chars().take(57).collect();
+    format!("{start}...")
+}
+
+/// One table of a scenario. Every getter notes that its key is known and returns `None` if the key is absent or wrong;
+/// what is wrong lies in the [`Sink`].
+pub(crate) struct Section<'a> {
+    pub(crate) sink: &'a Sink,
+    name: String,
+    table: Option<&'a Table>,
+    known: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub(crate) fn new(sink: &'a Sink, name: impl Into<String>, table: Option<&'a Table>) -> Section<'a> {
+        Section { sink, name: name.into(), table, known: RefCell::new(Vec::new()) }
+    }
+
+    /// The section `name` of a whole scenario, empty if it is not there.
+    pub(crate) fn of(sink: &'a Sink, root: &'a Table, name: &str) -> Section<'a> {
+        let table = match root.get(name) {
+            None => None,
+            Some(Value::Table(table)) => Some(table),
+            Some(other) => {
+                sink.add(name, show(other), "must be a table", format!("write a section [{name}]"));
+                None
+            }
+        };
+        Section::new(sink, name, table)
+    }
+
+    /// The dotted name of one of its keys.
+    pub(crate) fn path(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_string() } else { format!("{}.{key}", self.name) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn raw(&self, key: &'static str) -> Option<&'a Value> {
+        self.known.borrow_mut().push(key);
+        self.table?.get(key)
+    }
+
+    /// Is the key there, right or wrong?
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|t| t.contains_key(key))
+    }
+
+    /// Complains about a key.
+    pub(crate) fn wrong(&self, key: &str, what: impl Display, remedy: impl Display) {
+        let value = self.table.and_then(|t| t.get(key)).map(show).unwrap_or_default();
+        self.sink.add(&self.path(key), value, what, remedy);
+    }
+
+    pub(crate) fn text(&self, key: &'static str) -> Option<String> {
+        match self.raw(key)? {
+            Value::String(text) => Some(text.clone()),
+            _ => {
+                self.wrong(key, "must be text", "put it between quotes");
+                None
+            }
+        }
+    }
+
+    /// One of a few names.
+    pub(crate) fn choice(&self, key: &'static str, names: &[&'static str]) -> Option<&'static str> {
+        let text = self.text(key)?;
+        match names.iter().find(|n| **n == text) {
+            Some(name) => Some(name),
+            None => {
+                let near = nearest(&text, names.iter().copied());
+                let remedy = match near {
+                    Some(name) => format!("did you mean \"{name}\"? Known: {}", names.join(", ")),
+                    None => format!("known: {}", names.join(", ")),
+                };
+                self.wrong(key, "is not known", remedy);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn flag(&self, key: &'static str) -> Option<bool> {
+        match self.raw(key)? {
+            Value::Boolean(flag) => Some(*flag),
+            _ => {
+                self.wrong(key, "must be true or false", "write it without quotes");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn count(&self, key: &'static str, low: u64, high: u64) -> Option<u64> {
+        let value = self.raw(key)?;
+        let range = format!("write a whole number from {low} to {high}");
+        match value {
+            Value::Integer(n) if u64::try_from(*n).is_ok_and(|n| (low..=high).contains(&n)) => Some(*n as u64),
+            Value::Integer(n) if *n < 0 => {
+                self.wrong(key, "cannot be negative", range);
+                None
+            }
+            Value::Integer(n) if (*n as u64) < low => {
+                self.wrong(key, format!("must be at least {low}"), range);
+                None
+            }
+            Value::Integer(_) => {
+                self.wrong(key, format!("must be at most {high}"), range);
+                None
+            }
+            _ => {
+                self.wrong(key, "must be a whole number", format!("{range}, without quotes, unit or point"));
+                None
+            }
+        }
+    }
+
+    /// A number without a unit, or a percentage in quotes.
+    pub(crate) fn ratio(&self, key: &'static str, low: f64, high: f64) -> Option<f64> {
+        let value = match self.raw(key)? {
+            Value::Float(x) => *x,
+            Value::Integer(n) => *n as f64,
+            Value::String(text) => self.quantity(key, quantity::ratio(text))?,
+            _ => {
+                self.wrong(key, "must be a number", format!("write a number from {low} to {high}"));
+                return None;
+            }
+        };
+        if value.is_finite() && (low..=high).contains(&value) {
+            return Some(value);
+        }
+        let what = if value.is_finite() { "is out of range" } else { "must be a finite number" };
+        self.wrong(key, what, format!("write a number from {low} to {high}"));
+        None
+    }
+
+    pub(crate) fn span(&self, key: &'static str) -> Option<Span> {
+        self.unit(key, quantity::span, "us")
+    }
+
+    pub(crate) fn rate(&self, key: &'static str) -> Option<Rate> {
+        let rate = self.unit(key, quantity::rate, "Gbps")?;
+        if rate.0 == 0 {
+            self.wrong(key, "a rate must be above zero", "write, say, \"400 Gbps\"");
+            return None;
+        }
+        Some(rate)
+    }
+
+    pub(crate) fn bytes(&self, key: &'static str) -> Option<Bytes> {
+        self.unit(key, quantity::bytes, "MB")
+    }
+
+    pub(crate) fn size(&self, key: &'static str) -> Option<Size> {
+        self.unit(key, quantity::size, "MB")
+    }
+
+    fn unit<T>(&self, key: &'static str, parse: fn(&str) -> Result<T, QuantityError>, unit: &str) -> Option<T> {
+        match self.raw(key)? {
+            Value::String(text) => self.quantity(key, parse(text)),
+            Value::Float(x) if !x.is_finite() => {
+                self.wrong(key, "must be a finite number with a unit", format!("write, say, \"2 {unit}\""));
+                None
+            }
+            number @ (Value::Integer(_) | Value::Float(_)) => {
+                let remedy = format!("write \"{} {unit}\" if that is what you mean", show(number));
+                self.wrong(key, "needs a unit", remedy);
+                None
+            }
+            _ => {
+                self.wrong(key, "must be a number with a unit, in quotes", format!("write, say, \"2 {unit}\""));
+                None
+            }
+        }
+    }
+
+    fn quantity<T>(&self, key: &str, result: Result<T, QuantityError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(e) => {
+                self.wrong(key, e.what, e.remedy);
+                None
+            }
+        }
+    }
+
+    /// Complains about every key that no getter asked for, and about those in `elsewhere`, which belong to other choices.
+    pub(crate) fn finish(self) {
+        let Some(table) = self.table else { return };
+        let known = self.known.borrow();
+        for key in table.keys() {
+            if known.contains(&key.as_str()) {
+                continue;
+            }
+            let remedy = match nearest(key, known.iter().copied()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("keys here: {}", sorted(&known).join(", ")),
+            };
+            self.sink.add(&self.path(key), show(&table[key]), "unknown key", remedy);
+        }
+    }
+}
+
+fn sorted(names: &[&'static str]) -> Vec<&'static str> {
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A TOML value as the file has it.
+pub(crate) fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("\"{text}\""),
+        Value::Integer(n) => n.to_string(),
+        Value::Float(x) => x.to_string(),
+        Value::Boolean(b) => b.to_string(),
+        Value::Datetime(d) => d.to_string(),
+        Value::Array(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::Table(_) => "{...}".to_string(),
+    }
+}

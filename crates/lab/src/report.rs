@@ -1,0 +1,421 @@
+//! What a run is reported as: one plain structure, rendered as text, JSON, Markdown or HTML.
+//!
+//! Its JSON form is the format that scripts depend on: fields are added, never renamed.
+
+pub mod html;
+mod make;
+pub mod markdown;
+pub mod text;
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A run's result.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Format of this document: 1.
+    pub format: u32,
+    /// Version of Strandway.
+    pub version: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// What the scenario is about.
+    pub description: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The seed.
+    pub seed: u64,
+    /// A fingerprint of every flow's times and every link's counters, in hex; the same on any number of threads.
+    pub digest: String,
+    /// How the run ended: `finished`, `time limit`, `interrupted` or `stalled`.
+    pub end: String,
+    /// The run itself.
+    pub run: RunFacts,
+    /// The fabric and what follows from it.
+    pub fabric: FabricFacts,
+    /// How many flows there were.
+    pub flows: FlowFacts,
+    /// Flow completion times: from posting to the sender's last acknowledgement, microseconds.
+    pub fct_us: Spread,
+    /// From posting until the receiver had everything, microseconds.
+    pub received_us: Spread,
+    /// Completion time over that of the same flow alone in the fabric.
+    pub slowdown: Spread,
+    /// Payload rates.
+    pub goodput_gbps: Goodput,
+    /// Packet counts.
+    pub packets: Packets,
+    /// Per class of flows.
+    pub classes: Vec<ClassFacts>,
+    /// Per tier, direction and plane.
+    pub links: Vec<GroupFacts>,
+    /// The ten links that carried the most of what they could.
+    pub hottest: Vec<LinkFacts>,
+    /// Per NIC port, how its entropy values fared.
+    pub paths: Vec<PathFacts>,
+    /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
+    pub fct_cdf: Vec<[f64; 2]>,
+    /// Values over time.
+    pub series: Option<SeriesFacts>,
+    /// Every parameter of the profile.
+    pub parameters: Vec<ParameterFacts>,
+    /// Collectives; none of the present workloads is one.
+    pub collectives: Vec<serde_json::Value>,
+    /// The scenario's bounds and whether they were met.
+    pub expect: Vec<Expectation>,
+}
+
+/// The run itself.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RunFacts {
+    /// Wall-clock time, seconds.
+    pub wall_s: f64,
+    /// Simulated time until the last flow finished or the run was cut short.
+    pub simulated_us: f64,
+    /// Events processed.
+    pub events: u64,
+    /// Packets that left one port onto one link.
+    pub packet_hops: u64,
+    /// Packet hops per second of wall-clock time.
+    pub hops_per_s: f64,
+    /// Threads that shared the work.
+    pub threads: usize,
+    /// The process's peak resident memory so far; 0 where the system does not tell.
+    pub peak_rss_bytes: u64,
+    /// Hosts in the fabric.
+    pub hosts: u32,
+}
+
+/// The fabric and what follows from it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FabricFacts {
+    /// As the scenario calls it.
+    pub kind: String,
+    /// 2 or 3.
+    pub tiers: usize,
+    /// Planes.
+    pub planes: u8,
+    /// Leaves, all planes together.
+    pub leaves: u32,
+    /// Spines or aggregation switches, all planes together.
+    pub spines: u32,
+    /// Cores, all planes together.
+    pub cores: u32,
+    /// Directed links.
+    pub directed_links: u32,
+    /// Rate of a NIC, all planes together.
+    pub rate_gbps: f64,
+    /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
+    pub base_rtt_us: f64,
+    /// Rate of a host's link times base RTT.
+    pub bdp_bytes: u64,
+    /// Limit of a data queue (with PFC: before it became unlimited).
+    pub queue_bytes: u64,
+    /// Packets are marked from this queue length on; 0 without marking.
+    pub ecn_low_bytes: u64,
+    /// Every packet is marked from this queue length on; 0 without marking.
+    pub ecn_high_bytes: u64,
+    /// Do switches trim?
+    pub trimming: bool,
+    /// Do switches pause?
+    pub pfc: bool,
+}
+
+/// How many flows there were.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FlowFacts {
+    /// All.
+    pub total: u64,
+    /// Those that finished.
+    pub finished: u64,
+    /// Those that were never posted.
+    pub never_started: u64,
+    /// Payload bytes of all.
+    pub bytes: u64,
+    /// Names of flows that did not finish; at most 100.
+    pub unfinished: Vec<String>,
+    /// The slowest that finished; at most 10.
+    pub slowest: Vec<SlowFlow>,
+}
+
+/// A flow worth naming.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SlowFlow {
+    /// Who to whom.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it was posted.
+    pub start_us: f64,
+    /// Its completion time.
+    pub fct_us: f64,
+}
+
+/// A distribution; values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest value
+/// that at least that share of all values do not exceed.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Spread {
+    pub min: Option<f64>,
+    pub mean: Option<f64>,
+    pub p50: Option<f64>,
+    pub p90: Option<f64>,
+    pub p99: Option<f64>,
+    pub p999: Option<f64>,
+    pub max: Option<f64>,
+}
+
+/// Payload rates from the first posting to the last arrival.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Goodput {
+    /// All payload, divided by the number of hosts that send.
+    pub mean_per_host: f64,
+    /// All payload.
+    pub total: f64,
+    /// Of single flows: bytes over completion time.
+    pub per_flow: Spread,
+}
+
+/// Packet counts over the whole fabric.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Packets {
+    /// Data packets that left hosts, retransmissions included.
+    pub sent: u64,
+    /// Data packets that arrived whole and for the first time.
+    pub delivered: u64,
+    /// Packets that found no room.
+    pub dropped: u64,
+    /// Packets lost to faults.
+    pub lost: u64,
+    /// Data packets cut to their header.
+    pub trimmed: u64,
+    /// Data packets marked by a switch.
+    pub marked: u64,
+    /// Data packets sent again.
+    pub retransmitted: u64,
+    /// Data packets that arrived whole though they were here already.
+    pub duplicates: u64,
+    /// Acknowledgements sent.
+    pub acks: u64,
+    /// NACKs sent.
+    pub nacks: u64,
+    /// Congestion notifications sent.
+    pub notifications: u64,
+    /// Retransmission timeouts that found packets overdue.
+    pub timeouts: u64,
+    /// Pause frames sent.
+    pub pauses: u64,
+    /// Bytes that left hosts' data senders again, as a share of data packets sent.
+    pub retransmitted_share: f64,
+}
+
+/// One class of flows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClassFacts {
+    /// Its name.
+    pub name: String,
+    /// Its flows.
+    pub total: u64,
+    /// Those that finished.
+    pub finished: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Completion times.
+    pub fct_us: Spread,
+    /// Completion time over that of the same flow alone.
+    pub slowdown: Spread,
+}
+
+/// Like links: one tier, direction and plane.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GroupFacts {
+    /// Such as `leaf->spine` or `host->leaf.p3`.
+    pub name: String,
+    /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
+    pub level: usize,
+    /// Towards the core?
+    pub up: bool,
+    /// The plane.
+    pub plane: u8,
+    /// How many.
+    pub links: u32,
+    /// Their rate.
+    pub rate_gbps: f64,
+    /// Bytes that left onto them.
+    pub bytes: u64,
+    /// Share of what they could carry in the simulated time: mean over the links.
+    pub utilisation: f64,
+    /// The same of the busiest link.
+    pub utilisation_max: f64,
+    /// The same of the idlest link.
+    pub utilisation_min: f64,
+    /// Packets dropped here.
+    pub dropped: u64,
+    /// Packets trimmed here.
+    pub trimmed: u64,
+    /// Packets marked here.
+    pub marked: u64,
+    /// Packets lost here.
+    pub lost: u64,
+    /// The longest queue of data that ever stood here.
+    pub queue_max_bytes: u64,
+    /// How long their data was paused, all links together.
+    pub paused_us: f64,
+}
+
+/// One link.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinkFacts {
+    /// Such as `leaf0->spine3`.
+    pub name: String,
+    /// Share of what it could carry in the simulated time.
+    pub utilisation: f64,
+    /// Bytes that left onto it.
+    pub bytes: u64,
+    /// Packets that left onto it.
+    pub packets: u64,
+    /// The longest queue of data that ever stood here.
+    pub queue_max_bytes: u64,
+    /// Packets dropped here.
+    pub dropped: u64,
+    /// Packets trimmed here.
+    pub trimmed: u64,
+    /// Packets marked here.
+    pub marked: u64,
+    /// Packets lost here.
+    pub lost: u64,
+    /// How long its data was paused.
+    pub paused_us: f64,
+}
+
+/// One NIC port (plane) over all hosts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PathFacts {
+    /// Such as `port0`.
+    pub name: String,
+    /// Entropy values (modulo 256) that carried anything.
+    pub used: u64,
+    /// Data packets sent.
+    pub sent: u64,
+    /// Feedback that echoed a mark.
+    pub marked: u64,
+    /// Trims reported.
+    pub trimmed: u64,
+    /// The busiest entropy value's packets over the mean of those used.
+    pub imbalance: f64,
+    /// Data packets per entropy value (modulo 256).
+    pub sent_by_entropy: Vec<u64>,
+}
+
+/// Values over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SeriesFacts {
+    /// Distance between points.
+    pub every_us: f64,
+    /// New payload received, Gb/s.
+    pub goodput_gbps: Vec<f64>,
+    /// Per group of links.
+    pub groups: Vec<GroupSeriesFacts>,
+}
+
+/// One group of links over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GroupSeriesFacts {
+    /// The group's name.
+    pub name: String,
+    /// Share of what the links could carry.
+    pub utilisation: Vec<f64>,
+    /// Waiting data in all its queues, bytes.
+    pub queued_bytes: Vec<u64>,
+    /// Waiting data in its fullest queue, bytes.
+    pub queued_max_bytes: Vec<u64>,
+}
+
+/// A parameter of the profile.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ParameterFacts {
+    /// Its group.
+    pub group: String,
+    /// Its name.
+    pub name: String,
+    /// Its value in this run.
+    pub value: String,
+    /// The group's default.
+    pub default: String,
+    /// What it does.
+    pub what: String,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// A bound and whether it was met.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Expectation {
+    /// The value's path in this document.
+    pub key: String,
+    /// The bound as written.
+    pub bound: String,
+    /// The value; absent if the run gave none.
+    pub value: Option<f64>,
+    /// Was it met?
+    pub met: bool,
+}
+
+impl Report {
+    /// As JSON, with a line break at the end.
+    pub fn to_json(&self) -> String {
+        to_json(self)
+    }
+
+    /// Every number of the report by its dotted path; members of lists by their name.
+    pub fn values(&self) -> BTreeMap<String, Option<f64>> {
+        let mut values = BTreeMap::new();
+        if let Ok(value) = serde_json::to_value(self) {
+            flatten("", &value, &mut values);
+        }
+        values
+    }
+
+    /// Were all bounds met?
+    pub fn met(&self) -> bool {
+        self.expect.iter().all(|e| e.met)
+    }
+}
+
+/// Any report document as indented JSON with a line break at the end.
+pub fn to_json<T: Serialize>(document: &T) -> String {
+    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String, Option<f64>>) {
+    use serde_json::Value;
+    let below = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
+    match value {
+        Value::Number(n) => {
+            values.insert(prefix.to_string(), n.as_f64());
+        }
+        Value::Null => {
+            values.insert(prefix.to_string(), None);
+        }
+        Value::Bool(b) => {
+            values.insert(prefix.to_string(), Some(f64::from(u8::from(*b))));
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if !matches!(name.as_str(), "expect" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf") {
+                    flatten(&below(name), field, values);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                if let Some(name) = item.get("name").and_then(Value::as_str) {
+                    flatten(&below(name), item, values);
+                }
+            }
+        }
+        Value::String(_) => {}
+    }
+}

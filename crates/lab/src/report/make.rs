@@ -1,0 +1,475 @@
+//! Makes a report of what a run measured.
+
+use super::{
+    ClassFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, GroupSeriesFacts, LinkFacts, Packets,
+    ParameterFacts, PathFacts, Report, RunFacts, SeriesFacts, SlowFlow, Spread,
+};
+use crate::plan::{Experiment, Message};
+use crate::scenario::expect::flow_key;
+use std::collections::BTreeSet;
+use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
+use strandway_sim::{LinkId, Measurements};
+
+/// Points of the completion-time curve.
+const CDF_POINTS: usize = 200;
+
+/// The most points of a series in a report; denser ones are merged.
+const SERIES_POINTS: usize = 400;
+
+impl Report {
+    /// The report of a run that took `wall` seconds.
+    pub fn new(experiment: &Experiment, measured: &Measurements, wall: f64) -> Report {
+        let plan = &experiment.plan;
+        let lives: Vec<Life> = experiment.messages.iter().map(|m| life(m, &measured.flows)).collect();
+        let fct = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
+            let pairs = experiment.messages.iter().zip(&lives);
+            pairs.filter(|(m, _)| keep(m)).filter_map(|(_, l)| Some(l.completion()?.as_us())).collect()
+        };
+        let alone = alone(experiment);
+        let slowdown = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
+            let pairs = experiment.messages.iter().zip(&lives);
+            pairs.filter(|(m, _)| keep(m)).filter_map(|(m, l)| Some(l.completion()?.as_us() / alone(m))).collect()
+        };
+        let every = |_: &Message| true;
+        let mut times = fct(&every);
+        times.sort_unstable_by(f64::total_cmp);
+        let received = lives.iter().filter_map(|l| Some((l.received? - l.started?).as_us())).collect();
+        let classes = experiment.classes.iter().enumerate().map(|(i, name)| {
+            let mine = |m: &Message| usize::from(m.class) == i;
+            let times = fct(&mine);
+            ClassFacts {
+                name: name.clone(),
+                total: experiment.messages.iter().filter(|m| mine(m)).count() as u64,
+                finished: times.len() as u64,
+                bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum(),
+                fct_us: spread(times),
+                slowdown: spread(slowdown(&mine)),
+            }
+        });
+        let p = measured.packets;
+        let mut report = Report {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            scenario: experiment.name.clone(),
+            description: experiment.description.clone(),
+            profile: experiment.profile().name.clone(),
+            seed: plan.seed,
+            digest: format!("{:016x}", measured.digest),
+            end: match measured.end {
+                End::Finished => "finished",
+                End::TimeLimit => "time limit",
+                End::Interrupted => "interrupted",
+                End::Stalled => "stalled",
+            }
+            .to_string(),
+            run: RunFacts {
+                wall_s: wall,
+                simulated_us: measured.simulated.as_us(),
+                events: measured.events,
+                packet_hops: measured.packet_hops,
+                hops_per_s: if wall > 0.0 { measured.packet_hops as f64 / wall } else { 0.0 },
+                threads: plan.threads,
+                peak_rss_bytes: peak_rss(),
+                hosts: plan.topology.hosts(),
+            },
+            fabric: fabric(experiment),
+            flows: flows(experiment, &lives),
+            fct_cdf: cdf(&times),
+            fct_us: spread(times),
+            received_us: spread(received),
+            slowdown: spread(slowdown(&every)),
+            goodput_gbps: goodput(experiment, measured, &lives),
+            packets: Packets {
+                sent: p.sent,
+                delivered: p.delivered,
+                dropped: p.dropped,
+                lost: p.lost,
+                trimmed: p.trimmed,
+                marked: p.marked,
+                retransmitted: p.retransmitted,
+                duplicates: p.duplicates,
+                acks: p.acks,
+                nacks: p.nacks,
+                notifications: p.notifications,
+                timeouts: p.timeouts,
+                pauses: p.pauses,
+                retransmitted_share: share(p.retransmitted, p.sent),
+            },
+            classes: classes.collect(),
+            links: groups(experiment, measured),
+            hottest: hottest(experiment, measured),
+            paths: paths(experiment, measured),
+            series: series(experiment, measured),
+            parameters: parameters(experiment),
+            collectives: Vec::new(),
+            expect: Vec::new(),
+        };
+        report.expect = expectations(experiment, &report, &lives);
+        report
+    }
+}
+
+/// A message's life: its pieces' together.
+#[derive(Clone, Copy)]
+struct Life {
+    started: Option<Time>,
+    received: Option<Time>,
+    finished: Option<Time>,
+}
+
+impl Life {
+    fn completion(&self) -> Option<Span> {
+        Some(self.finished? - self.started?)
+    }
+}
+
+fn life(message: &Message, flows: &[FlowRecord]) -> Life {
+    let first = message.first as usize;
+    let pieces = flows.get(first..first + message.pieces as usize).unwrap_or_default();
+    let last = |of: fn(&FlowRecord) -> Option<Time>| -> Option<Time> {
+        let times: Option<Vec<Time>> = pieces.iter().map(of).collect();
+        times.and_then(|t| t.into_iter().max())
+    };
+    Life {
+        started: pieces.iter().filter_map(|p| p.started).min(),
+        received: last(|p| p.received),
+        finished: last(|p| p.finished),
+    }
+}
+
+/// The completion time in microseconds of a message alone in the fabric, by arithmetic: all its bytes at the NIC's rate,
+/// then the last packet's way and its acknowledgement's.
+fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
+    let topology = &experiment.plan.topology;
+    let transport = &experiment.profile().transport;
+    let (mtu, header) = (u64::from(transport.mtu), u64::from(transport.header));
+    let control = Bytes(u64::from(transport.control));
+    let rate = experiment.derived.rate;
+    move |message| {
+        let (from, to) = experiment.ends(message);
+        let hops = topology.hops(from, to);
+        let packets = message.bytes.div_ceil(mtu).max(1);
+        let last = Bytes(message.bytes - (packets - 1) * mtu + header);
+        let before = Bytes((packets - 1) * (mtu + header));
+        (rate.time_for(before) + topology.one_way(last, hops) + topology.one_way(control, hops)).as_us()
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Nearest rank: the smallest value that at least `share` of all values do not exceed.
+fn rank(sorted: &[f64], share: f64) -> Option<f64> {
+    let n = sorted.len();
+    let at = ((share * n as f64).ceil() as usize).clamp(1, n.max(1));
+    sorted.get(at - 1).copied()
+}
+
+fn spread(mut values: Vec<f64>) -> Spread {
+    values.sort_unstable_by(f64::total_cmp);
+    if values.is_empty() {
+        return Spread::default();
+    }
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    Spread {
+        min: values.first().copied(),
+        mean: Some(mean),
+        p50: rank(&values, 0.5),
+        p90: rank(&values, 0.9),
+        p99: rank(&values, 0.99),
+        p999: rank(&values, 0.999),
+        max: values.last().copied(),
+    }
+}
+
+fn cdf(sorted: &[f64]) -> Vec<[f64; 2]> {
+    let n = sorted.len();
+    let step = n.div_ceil(CDF_POINTS).max(1);
+    let mut points: Vec<[f64; 2]> = (0..n).step_by(step).map(|i| [sorted[i], (i + 1) as f64 / n as f64]).collect();
+    if let Some(&last) = sorted.last()
+        && points.last().is_some_and(|p| p[1] < 1.0)
+    {
+        points.push([last, 1.0]);
+    }
+    points
+}
+
+fn fabric(experiment: &Experiment) -> FabricFacts {
+    let topology = &experiment.plan.topology;
+    let ports = &experiment.plan.ports;
+    let planes = u32::from(topology.planes());
+    FabricFacts {
+        kind: experiment.fabric.clone(),
+        tiers: topology.tiers(),
+        planes: topology.planes(),
+        leaves: topology.leaves() * planes,
+        spines: topology.spines() * planes,
+        cores: topology.cores() * planes,
+        directed_links: topology.groups().iter().map(|g| g.links).sum(),
+        rate_gbps: experiment.derived.rate.as_gbps(),
+        base_rtt_us: experiment.derived.base_rtt.as_us(),
+        bdp_bytes: experiment.derived.bdp.0,
+        queue_bytes: experiment.derived.queue.0,
+        ecn_low_bytes: ports.ecn.map_or(0, |e| e.low.0),
+        ecn_high_bytes: ports.ecn.map_or(0, |e| e.high.0),
+        trimming: ports.trim.is_some(),
+        pfc: ports.pfc.is_some(),
+    }
+}
+
+fn flows(experiment: &Experiment, lives: &[Life]) -> FlowFacts {
+    let pairs = || experiment.messages.iter().zip(lives);
+    let unfinished = pairs().filter(|(_, l)| l.finished.is_none()).map(|(m, _)| experiment.message_name(m)).take(100);
+    let mut slowest: Vec<(Span, usize)> =
+        lives.iter().enumerate().filter_map(|(i, l)| Some((l.completion()?, i))).collect();
+    slowest.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    slowest.truncate(10);
+    FlowFacts {
+        total: lives.len() as u64,
+        finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64,
+        never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64,
+        bytes: experiment.messages.iter().map(|m| m.bytes).sum(),
+        unfinished: unfinished.collect(),
+        slowest: slowest
+            .into_iter()
+            .map(|(fct, i)| SlowFlow {
+                name: experiment.message_name(&experiment.messages[i]),
+                bytes: experiment.messages[i].bytes,
+                start_us: lives[i].started.unwrap_or_default().as_us(),
+                fct_us: fct.as_us(),
+            })
+            .collect(),
+    }
+}
+
+fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {
+    let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
+    let first = lives.iter().filter_map(|l| l.started).min().unwrap_or_default();
+    let last = if lives.iter().all(|l| l.received.is_some()) {
+        lives.iter().filter_map(|l| l.received).max().unwrap_or_default()
+    } else {
+        measured.simulated
+    };
+    let span = last.since(first);
+    let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
+    let senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
+    let single = experiment.messages.iter().zip(lives);
+    let single = single.filter_map(|(m, l)| Some(m.bytes as f64 * 8e3 / l.completion()?.0.max(1) as f64));
+    Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow: spread(single.collect()) }
+}
+
+/// How much of what a link could carry in `span` it carried.
+fn utilisation(bytes: u64, rate: Rate, span: Span) -> f64 {
+    if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e12 / (rate.0 as f64 * span.0 as f64) }
+}
+
+fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
+    let topology = &experiment.plan.topology;
+    let span = measured.simulated.since(Time::ZERO);
+    let mut facts: Vec<GroupFacts> = topology
+        .groups()
+        .into_iter()
+        .map(|g| GroupFacts {
+            name: g.name,
+            level: g.level,
+            up: g.up,
+            plane: g.plane,
+            links: g.links,
+            rate_gbps: g.rate.as_gbps(),
+            utilisation_min: f64::INFINITY,
+            ..GroupFacts::default()
+        })
+        .collect();
+    for (i, link) in measured.links.iter().enumerate() {
+        let Some(ends) = topology.ends(LinkId(i as u32)) else { continue };
+        let rate = topology.level(ends.level).rate;
+        let group = &mut facts[topology.group_index(&ends)];
+        let used = utilisation(link.bytes, rate, span);
+        group.bytes += link.bytes;
+        group.utilisation += used;
+        group.utilisation_max = group.utilisation_max.max(used);
+        group.utilisation_min = group.utilisation_min.min(used);
+        group.dropped += u64::from(link.dropped);
+        group.trimmed += u64::from(link.trimmed);
+        group.marked += u64::from(link.marked);
+        group.lost += u64::from(link.lost);
+        group.queue_max_bytes = group.queue_max_bytes.max(link.queue_max.0);
+        group.paused_us += link.paused.as_us();
+    }
+    for group in &mut facts {
+        group.utilisation /= f64::from(group.links.max(1));
+        if !group.utilisation_min.is_finite() {
+            group.utilisation_min = 0.0;
+        }
+    }
+    facts
+}
+
+fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
+    let topology = &experiment.plan.topology;
+    let span = measured.simulated.since(Time::ZERO);
+    let heat = |i: usize, l: &LinkCounters| {
+        let ends = topology.ends(LinkId(i as u32))?;
+        (l.packets > 0).then(|| utilisation(l.bytes, topology.level(ends.level).rate, span))
+    };
+    let mut order: Vec<(f64, u64, usize)> = measured
+        .links
+        .iter()
+        .enumerate()
+        .filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i)))
+        .collect();
+    let by_heat = |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2));
+    order.sort_unstable_by(by_heat);
+    order.truncate(10);
+    order
+        .into_iter()
+        .map(|(utilisation, _, i)| {
+            let link = &measured.links[i];
+            LinkFacts {
+                name: topology.link_name(LinkId(i as u32)),
+                utilisation,
+                bytes: link.bytes,
+                packets: link.packets,
+                queue_max_bytes: link.queue_max.0,
+                dropped: link.dropped.into(),
+                trimmed: link.trimmed.into(),
+                marked: link.marked.into(),
+                lost: link.lost.into(),
+                paused_us: link.paused.as_us(),
+            }
+        })
+        .collect()
+}
+
+fn paths(experiment: &Experiment, measured: &Measurements) -> Vec<PathFacts> {
+    let planes = usize::from(experiment.plan.topology.planes());
+    (0..planes)
+        .map(|port| {
+            let first = port * PATH_SLOTS;
+            let slots = measured.paths.get(first..first + PATH_SLOTS).unwrap_or_default();
+            let used = slots.iter().filter(|s| s.sent > 0).count() as u64;
+            let sent: u64 = slots.iter().map(|s| s.sent).sum();
+            let most = slots.iter().map(|s| s.sent).max().unwrap_or(0);
+            PathFacts {
+                name: format!("port{port}"),
+                used,
+                sent,
+                marked: slots.iter().map(|s| s.marked).sum(),
+                trimmed: slots.iter().map(|s| s.trimmed).sum(),
+                imbalance: share(most * used, sent),
+                sent_by_entropy: slots.iter().map(|s| s.sent).collect(),
+            }
+        })
+        .collect()
+}
+
+fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFacts> {
+    let series = &measured.series;
+    if series.every == Span::ZERO || series.delivered.is_empty() {
+        return None;
+    }
+    // What happens behind the last flow's end (timers that find nothing to do) is of no interest.
+    let points = (measured.simulated.0.div_ceil(series.every.0) as usize).max(1);
+    let merge = points.div_ceil(SERIES_POINTS);
+    let every = series.every * merge as u64;
+    let cut = |n: usize| n.min(points);
+    let sums = |values: &[u64]| -> Vec<u64> { values[..cut(values.len())].chunks(merge).map(|c| c.iter().sum()).collect() };
+    let peaks = |values: &[u64]| -> Vec<u64> {
+        values[..cut(values.len())].chunks(merge).map(|c| c.iter().copied().max().unwrap_or(0)).collect()
+    };
+    let groups = experiment.plan.topology.groups();
+    Some(SeriesFacts {
+        every_us: every.as_us(),
+        goodput_gbps: sums(&series.delivered).iter().map(|b| *b as f64 * 8e3 / every.0 as f64).collect(),
+        groups: series
+            .groups
+            .iter()
+            .zip(&groups)
+            .map(|(values, group)| {
+                let all = Rate(group.rate.0 * u64::from(group.links));
+                GroupSeriesFacts {
+                    name: group.name.clone(),
+                    utilisation: sums(&values.bytes).iter().map(|b| utilisation(*b, all, every)).collect(),
+                    queued_bytes: peaks(&values.queued),
+                    queued_max_bytes: peaks(&values.queued_max.iter().map(|b| u64::from(*b)).collect::<Vec<_>>()),
+                }
+            })
+            .collect(),
+    })
+}
+
+fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {
+    let mut profile = experiment.profile().clone();
+    let mut facts = Vec::new();
+    for (group, set) in profile.groups() {
+        for row in set.table() {
+            facts.push(ParameterFacts {
+                group: group.to_string(),
+                name: row.name.to_string(),
+                value: set.get(row.name).map(|v| v.to_string()).unwrap_or_default(),
+                default: row.default.to_string(),
+                what: row.what.to_string(),
+                source: row.source.to_string(),
+            });
+        }
+    }
+    facts
+}
+
+fn expectations(experiment: &Experiment, report: &Report, lives: &[Life]) -> Vec<Expectation> {
+    if experiment.expect.is_empty() {
+        return Vec::new();
+    }
+    let values = report.values();
+    experiment
+        .expect
+        .iter()
+        .map(|bound| {
+            let value = match flow_key(&bound.key) {
+                // Of several flows of one name the slowest counts, and all must have finished.
+                Some((name, field)) => experiment.message_named(name).and_then(|which| {
+                    let times = which.into_iter().map(|i| {
+                        let end = if field == "received_us" { lives[i].received } else { lives[i].finished };
+                        Some((end? - lives[i].started?).as_us())
+                    });
+                    times.collect::<Option<Vec<f64>>>()?.into_iter().max_by(f64::total_cmp)
+                }),
+                None => values.get(&bound.key).copied().flatten(),
+            };
+            Expectation { key: bound.key.clone(), bound: bound.text.clone(), value, met: bound.met(value) }
+        })
+        .collect()
+}
+
+/// The process's peak resident memory so far.
+fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        let s = spread(values);
+        assert_eq!((s.min, s.p50, s.p90, s.p99, s.p999, s.max), (Some(1.0), Some(50.0), Some(90.0), Some(99.0), Some(100.0), Some(100.0)));
+        assert_eq!(s.mean, Some(50.5));
+        assert_eq!(spread(vec![7.0]).p999, Some(7.0));
+        assert_eq!(spread(Vec::new()).max, None);
+    }
+
+    #[test]
+    fn the_curve_ends_at_one() {
+        let times: Vec<f64> = (0..1003).map(f64::from).collect();
+        let curve = cdf(&times);
+        assert!(curve.len() <= CDF_POINTS + 1);
+        assert_eq!(curve.last(), Some(&[1002.0, 1.0]));
+        assert!(cdf(&[]).is_empty());
+    }
+}

@@ -1,0 +1,73 @@
+//! Reports as Markdown, for issues and wikis.
+
+use super::text::{bytes, count, fabric_line, gbps, percent, us};
+use super::{Report, Spread};
+use crate::sweep::Row;
+
+/// The report of one run.
+pub fn report(report: &Report) -> String {
+    let mut out = format!("# {}: {}\n\n", report.scenario, report.profile);
+    if !report.description.is_empty() {
+        out.push_str(&format!("{}\n\n", report.description.trim()));
+    }
+    out.push_str(&format!("{}. Seed {}, digest `{}`.\n\n", fabric_line(report), report.seed, report.digest));
+    out.push_str("| | min | mean | p50 | p99 | p99.9 | max |\n|---|--:|--:|--:|--:|--:|--:|\n");
+    let mut line = |name: &str, s: &Spread, show: &dyn Fn(f64) -> String| {
+        let cells = [s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| v.map_or("–".into(), show)).join(" | ");
+        out.push_str(&format!("| {name} | {cells} |\n"));
+    };
+    line("completion time", &report.fct_us, &|v| us(Some(v)));
+    line("slowdown", &report.slowdown, &|v| format!("{v:.2}"));
+    line("goodput of a flow", &report.goodput_gbps.per_flow, &gbps);
+    for class in report.classes.iter().filter(|_| report.classes.len() > 1) {
+        line(&escape(&class.name), &class.fct_us, &|v| us(Some(v)));
+    }
+    let (f, p) = (&report.flows, &report.packets);
+    out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
+    if !f.unfinished.is_empty() {
+        out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
+    }
+    out.push_str("\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n");
+    out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
+    let counts = [p.sent, p.delivered, p.retransmitted, p.marked, p.trimmed, p.dropped, p.lost, p.timeouts, p.pauses];
+    out.push_str(&counts.map(count).join(" | "));
+    out.push_str(" |\n\n| links | count | use, mean | busiest | longest queue |\n|---|--:|--:|--:|--:|\n");
+    for g in &report.links {
+        let (mean, most) = (percent(g.utilisation), percent(g.utilisation_max));
+        out.push_str(&format!("| {} | {} | {mean} | {most} | {} |\n", g.name, g.links, bytes(g.queue_max_bytes)));
+    }
+    if !report.expect.is_empty() {
+        out.push_str("\n| expected | bound | value | |\n|---|--:|--:|---|\n");
+        for e in &report.expect {
+            let value = e.value.map_or("none".to_string(), |v| format!("{v:.3}"));
+            out.push_str(&format!("| `{}` | {} | {value} | {} |\n", e.key, escape(&e.bound), if e.met { "met" } else { "**missed**" }));
+        }
+    }
+    out
+}
+
+/// One row per run.
+pub fn rows(title: &str, rows: &[Row]) -> String {
+    let mut out = format!("# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | trimmed | resent |\n");
+    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    for row in rows {
+        let r = &row.report;
+        let times = [r.fct_us.mean, r.fct_us.p50, r.fct_us.p99, r.fct_us.max].map(us).join(" | ");
+        let p = &r.packets;
+        out.push_str(&format!(
+            "| {} | {}/{} | {times} | {} | {} | {} | {:.2} % |\n",
+            escape(&row.label),
+            r.flows.finished,
+            r.flows.total,
+            gbps(r.goodput_gbps.mean_per_host),
+            count(p.dropped + p.lost),
+            count(p.trimmed),
+            100.0 * p.retransmitted_share
+        ));
+    }
+    out
+}
+
+fn escape(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;")
+}

@@ -1,0 +1,71 @@
+//! Runs an experiment.
+
+use crate::plan::Experiment;
+use crate::report::Report;
+use crate::problem::Problems;
+use crate::sweep::{Row, Variant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use strandway_sim::{Control, Measurements};
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// What it was made from.
+    pub measurements: Measurements,
+}
+
+/// Runs `experiment` to its end, its time limit, or until `control` stops it.
+pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
+    let began = Instant::now();
+    let measurements = strandway_sim::simulate(&experiment.plan, control);
+    let wall = began.elapsed().as_secs_f64();
+    Outcome { report: Report::new(experiment, &measurements, wall), measurements }
+}
+
+/// Runs all of `variants`, `jobs` at a time, and returns their rows in order. `watch` is called on a run's own thread with
+/// its index, experiment and control before it starts and gives back what lives as long as the run. Those that `stopped`
+/// keeps from starting are left out.
+///
+/// # Errors
+/// If a variant turns out not to be sound; [`crate::sweep()`] and [`crate::compare`] give sound ones.
+pub fn run_all<W>(
+    variants: &[Variant],
+    jobs: usize,
+    series: bool,
+    stopped: impl Fn() -> bool + Sync,
+    watch: impl Fn(usize, &Experiment, std::sync::Arc<Control>) -> W + Sync,
+) -> Result<Vec<Row>, Problems> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<Row, Problems>)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, variants.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(variant) = variants.get(i) else { return };
+                    if stopped() {
+                        return;
+                    }
+                    let row = variant.scenario.check().map(|mut experiment| {
+                        if series {
+                            experiment.with_series();
+                        }
+                        let control = std::sync::Arc::new(Control::new());
+                        let watcher = watch(i, &experiment, control.clone());
+                        let report = run(&experiment, &control).report;
+                        drop(watcher);
+                        Row { label: variant.label.clone(), set: variant.set.clone(), report }
+                    });
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, row));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, row)| row).collect()
+}

@@ -1,0 +1,336 @@
+//! `[fabric]`: shape, rates and latencies, routing, and what the switches do otherwise than the profile wants.
+
+use crate::import::htsim;
+use crate::quantity::Size;
+use crate::reader::{Section, Sink};
+use crate::scenario::{Scenario, read_file};
+use strandway_proto::Profile;
+use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_sim::Topology;
+use strandway_sim::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
+use strandway_sim::topology::{Level, Pods, Shape};
+
+/// The most hosts of a fabric: eight times the largest that Strandway was built for.
+pub(crate) const HOSTS_MAX: u64 = 1 << 20;
+
+/// The most of any other count of a fabric.
+const COUNT_MAX: u64 = 1 << 16;
+
+const KINDS: [&str; 4] = ["leaf-spine", "fat-tree", "multi-plane", "htsim"];
+
+/// `[fabric]` understood, but for the switches' sizes, which also depend on the profile.
+#[derive(Clone, Debug)]
+pub(crate) struct Fabric {
+    pub(crate) kind: &'static str,
+    pub(crate) topology: Topology,
+    pub(crate) routing: Routing,
+    switches: Switches,
+}
+
+/// What a scenario says about the switches' ports; what it does not say is the profile's wish.
+#[derive(Clone, Debug, Default)]
+struct Switches {
+    queue: Option<Size>,
+    ecn: Option<bool>,
+    ecn_low: Option<Size>,
+    ecn_high: Option<Size>,
+    trimming: Option<bool>,
+    pfc: Option<bool>,
+    pfc_xoff: Option<Size>,
+    pfc_xon: Option<Size>,
+    pfc_headroom: Option<Size>,
+    shared_buffer: Option<Size>,
+    alpha: Option<f64>,
+    priority: Option<bool>,
+}
+
+/// Numbers that follow from fabric and profile.
+#[derive(Clone, Debug)]
+pub struct Derived {
+    /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
+    pub base_rtt: Span,
+    /// Bandwidth-delay product of one plane: the rate of a host's link times the base RTT.
+    pub bdp: Bytes,
+    /// Rate of a NIC, all planes together.
+    pub rate: Rate,
+    /// Wire bytes of a full packet.
+    pub packet: Bytes,
+    /// The limit of a data queue before PFC made it unlimited.
+    pub queue: Bytes,
+}
+
+/// Reads `[fabric]`. `nodes` is the number of hosts that an imported matrix wants, for the fabric's default.
+pub(crate) fn read(sink: &Sink, scenario: &Scenario, nodes: Option<u32>) -> Option<Fabric> {
+    let section = Section::of(sink, &scenario.table, "fabric");
+    let default = if nodes.is_some() && !section.has("kind") { "fat-tree" } else { "leaf-spine" };
+    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { default };
+    section.raw("kind");
+    let switches = switches(&section);
+    let routing = match section.choice("routing", &["hashed", "direct"]) {
+        Some("direct") => Routing::Direct,
+        _ => Routing::Hashed,
+    };
+    let topology = match kind {
+        "htsim" => imported(&section, scenario),
+        "fat-tree" => fat_tree(&section, nodes),
+        _ => leaf_spine(&section, kind == "multi-plane", nodes),
+    };
+    section.finish();
+    Some(Fabric { kind, topology: topology?, routing, switches })
+}
+
+fn switches(section: &Section<'_>) -> Switches {
+    Switches {
+        queue: section.size("queue"),
+        ecn: section.flag("ecn"),
+        ecn_low: section.size("ecn_low"),
+        ecn_high: section.size("ecn_high"),
+        trimming: section.flag("trimming"),
+        pfc: section.flag("pfc"),
+        pfc_xoff: section.size("pfc_xoff"),
+        pfc_xon: section.size("pfc_xon"),
+        pfc_headroom: section.size("pfc_headroom"),
+        shared_buffer: section.size("shared_buffer"),
+        alpha: section.ratio("alpha", 1e-6, 1e6),
+        priority: section.flag("priority"),
+    }
+}
+
+/// Rates and latencies of the levels. `planes` share the NIC's rate.
+fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
+    let nic = section.rate("rate").unwrap_or(default);
+    if nic.0 % planes != 0 {
+        section.wrong("rate", format!("does not split evenly over {planes} planes"), "choose a multiple");
+        return None;
+    }
+    let rate = Rate(nic.0 / planes);
+    let uplink = section.rate("uplink_rate").unwrap_or(rate);
+    let core = if section.has("core_rate") { section.rate("core_rate").unwrap_or(uplink) } else { uplink };
+    let latency = section.span("latency").unwrap_or(Span::from_us(1));
+    if latency < Span::from_ns(1) || latency > Span::from_ms(1000) {
+        section.wrong("latency", "is the propagation delay of one link", "write a time from \"1 ns\" to \"1 s\"");
+        return None;
+    }
+    let inside = section.span("switch_latency").unwrap_or(Span::ZERO);
+    if inside > Span::from_ms(1000) {
+        section.wrong("switch_latency", "is more than a second", "write, say, \"500 ns\"");
+        return None;
+    }
+    let level = |rate| Level { rate, latency };
+    Some(([level(rate), level(uplink), level(core)], [inside; 3]))
+}
+
+/// Switches above a tier so that its uplinks carry what its downlinks bring, divided by `oversubscription`.
+fn uplinks(section: &Section<'_>, down: u64, down_rate: Rate, up_rate: Rate, bundle: u64, oversubscription: f64) -> u64 {
+    let wanted = down as f64 * down_rate.0 as f64 / up_rate.0 as f64 / bundle as f64 / oversubscription;
+    let whole = wanted.round().max(1.0);
+    if (wanted - whole).abs() > 1e-6 * whole && section.has("oversubscription") {
+        section.wrong(
+            "oversubscription",
+            format!("asks for {wanted:.2} switches above {down} links of {down_rate}"),
+            format!("it comes out even at {:.6}", oversubscription * wanted / whole),
+        );
+    }
+    whole as u64
+}
+
+/// A power of two near the square root, at most 64: leaves and spines then have about equal numbers of ports.
+fn leaf_size(hosts: u64) -> u64 {
+    let mut size = 1;
+    while size * size < hosts && size < 64 {
+        size *= 2;
+    }
+    size
+}
+
+fn leaf_spine(section: &Section<'_>, planes_wanted: bool, nodes: Option<u32>) -> Option<Topology> {
+    let hosts = section.count("hosts", 1, HOSTS_MAX).or(if section.has("hosts") { None } else { Some(128) });
+    let hosts = nodes.filter(|_| !section.has("hosts")).map(u64::from).or(hosts)?;
+    let planes = section.count("planes", 1, 32).unwrap_or(if planes_wanted { 4 } else { 1 });
+    let hosts_per_leaf = section.count("hosts_per_leaf", 1, COUNT_MAX).unwrap_or_else(|| leaf_size(hosts));
+    let bundle = section.count("bundle", 1, 1024).unwrap_or(1);
+    let oversubscription = section.ratio("oversubscription", 0.01, 1000.0);
+    let (levels, inside) = levels(section, planes, Rate::from_gbps(400))?;
+    let spines = section.count("spines", 1, COUNT_MAX);
+    if spines.is_some() && oversubscription.is_some() {
+        section.wrong("oversubscription", "is given together with `spines`", "write one of the two");
+    }
+    let spines = spines.unwrap_or_else(|| {
+        let factor = oversubscription.unwrap_or(1.0);
+        uplinks(section, hosts_per_leaf.min(hosts), levels[0].rate, levels[1].rate, bundle, factor)
+    });
+    let shape = Shape {
+        hosts: hosts as u32,
+        planes: planes as u8,
+        hosts_per_leaf: hosts_per_leaf as u32,
+        spines: u32::try_from(spines).unwrap_or(u32::MAX),
+        leaf_bundle: bundle as u32,
+        pods: None,
+    };
+    make(section, shape, levels, inside)
+}
+
+fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
+    let hosts = section.count("hosts", 1, HOSTS_MAX);
+    let k = section.count("k", 2, 160);
+    let k = match k {
+        Some(k) if k % 2 == 1 => {
+            section.wrong("k", "a fat tree needs an even number of switch ports", format!("write {} or {}", k - 1, k + 1));
+            return None;
+        }
+        Some(k) => k,
+        None => {
+            let wanted = hosts.or(nodes.map(u64::from)).unwrap_or(128);
+            (1..=80).map(|half| 2 * half).find(|k| k * k * k / 4 >= wanted).unwrap_or(160)
+        }
+    };
+    let full = k * k * k / 4;
+    let explicit = ["hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"].iter().any(|key| section.has(key));
+    let hosts = if section.has("hosts") { hosts? } else { full };
+    if hosts > full && !explicit {
+        section.wrong("hosts", format!("are more than a fat tree of k = {k} holds, {full}"), "raise `k` or leave it out");
+        return None;
+    }
+    let hosts_per_leaf = section.count("hosts_per_leaf", 1, COUNT_MAX).unwrap_or(k / 2);
+    let leaves_per_pod = section.count("leaves_per_pod", 1, COUNT_MAX).unwrap_or(k / 2);
+    let planes = section.count("planes", 1, 32).unwrap_or(1);
+    let bundle = section.count("bundle", 1, 1024).unwrap_or(1);
+    let core_bundle = section.count("core_bundle", 1, 1024).unwrap_or(1);
+    let default = if nodes.is_some() { Rate::from_gbps(100) } else { Rate::from_gbps(400) };
+    let (levels, inside) = levels(section, planes, default)?;
+    let oversubscription = section.ratio("oversubscription", 0.01, 1000.0);
+    let aggs = section.count("aggs_per_pod", 1, COUNT_MAX);
+    if aggs.is_some() && oversubscription.is_some() {
+        section.wrong("oversubscription", "is given together with `aggs_per_pod`", "write one of the two");
+    }
+    let aggs = aggs.unwrap_or_else(|| {
+        let factor = oversubscription.unwrap_or(1.0);
+        uplinks(section, hosts_per_leaf, levels[0].rate, levels[1].rate, bundle, factor)
+    });
+    let core_over = section.ratio("core_oversubscription", 0.01, 1000.0).unwrap_or(1.0);
+    let cores = section.count("cores_per_agg", 1, COUNT_MAX).unwrap_or_else(|| {
+        uplinks(section, leaves_per_pod * bundle, levels[1].rate, levels[2].rate, core_bundle, core_over)
+    });
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let shape = Shape {
+        hosts: hosts as u32,
+        planes: planes as u8,
+        hosts_per_leaf: small(hosts_per_leaf),
+        spines: small(aggs),
+        leaf_bundle: small(bundle),
+        pods: Some(Pods { leaves_per_pod: small(leaves_per_pod), cores_per_spine: small(cores), core_bundle: small(core_bundle) }),
+    };
+    make(section, shape, levels, inside)
+}
+
+fn make(section: &Section<'_>, shape: Shape, levels: [Level; 3], inside: [Span; 3]) -> Option<Topology> {
+    if u64::from(shape.spines) * u64::from(shape.leaf_bundle) > COUNT_MAX {
+        section.sink.add(section.name(), "", "a leaf has more than 65,536 uplinks", "lower `spines`, `bundle` or rates");
+        return None;
+    }
+    match Topology::new(shape, levels, inside) {
+        Ok(topology) => Some(topology),
+        Err(said) => {
+            section.sink.add(section.name(), "", said, "make the fabric smaller or correct its numbers");
+            None
+        }
+    }
+}
+
+fn imported(section: &Section<'_>, scenario: &Scenario) -> Option<Topology> {
+    let Some(name) = section.text("topo") else {
+        if !section.has("topo") {
+            section.sink.add("fabric.topo", "", "is missing", "name an htsim topology file: topo = \"FILE.topo\"");
+        }
+        return None;
+    };
+    let path = scenario.resolve(&name);
+    let parsed = read_file(&path).and_then(|text| htsim::parse_topo_named(&path.display().to_string(), &text));
+    match parsed {
+        Ok(topology) => Some(topology),
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
+}
+
+impl Fabric {
+    /// The switches' ports under this profile.
+    pub(crate) fn ports(&self, sink: &Sink, profile: &Profile) -> (PortSettings, Derived) {
+        let wish = &profile.switch;
+        let own = &self.switches;
+        let packet = profile.packet_bytes();
+        let control = Bytes(u64::from(profile.transport.control));
+        let base_rtt = self.topology.base_rtt(packet, control);
+        let rate = self.topology.level(0).rate;
+        let bdp = rate.bytes_in(base_rtt);
+        let of_bdp = |factor: f64| Bytes((bdp.0 as f64 * factor) as u64);
+        let pick = |own: Option<Size>, wish: Bytes| own.map_or(wish, |size| size.resolve(bdp, packet));
+        let complain = |key: &str, value: Bytes, what: String, remedy: String| {
+            sink.add(&format!("fabric.{key}"), format!("{} B", value.0), what, remedy);
+        };
+
+        let queue = pick(own.queue, of_bdp(wish.queue_bdp));
+        if queue < packet {
+            complain("queue", queue, format!("does not hold one packet of {} B", packet.0), "write more, say \"1 BDP\"".into());
+        }
+        let pfc = own.pfc.unwrap_or(wish.pfc);
+        let trimming = own.trimming.unwrap_or(wish.trimming && !pfc);
+        let low = pick(own.ecn_low, of_bdp(wish.ecn_low_bdp));
+        let high = pick(own.ecn_high, of_bdp(wish.ecn_high_bdp));
+        if low > high {
+            complain("ecn_low", low, format!("is above ecn_high, {} B", high.0), "write a lower threshold".into());
+        }
+        let ecn = own.ecn.unwrap_or(high.0 > 0).then_some(EcnSettings {
+            low,
+            high,
+            probability: wish.ecn_probability,
+            at_dequeue: wish.ecn_at_dequeue,
+        });
+        let pfc = pfc.then(|| self.pfc(packet, bdp, &complain));
+        let shared = own.shared_buffer.map(|size| SharedSettings {
+            buffer: size.resolve(bdp, packet),
+            // Sheet baselines.md section 3: 1/8 per ingress with PFC; 1 is what switches use for lossy queues.
+            alpha: own.alpha.unwrap_or(if pfc.is_some() { 0.125 } else { 1.0 }),
+        });
+        if own.alpha.is_some() && own.shared_buffer.is_none() {
+            sink.add("fabric.alpha", "", "has no meaning without a shared buffer", "add, say, shared_buffer = \"32 MB\"");
+        }
+        let settings = PortSettings {
+            priority: own.priority.unwrap_or(true),
+            // With PFC the egress queue never drops: what may come in is decided per ingress port.
+            data_queue: if pfc.is_some() { UNLIMITED } else { queue },
+            control_queue: queue * 2,
+            trim: trimming.then_some(TrimSettings { size: u16::try_from(control.0).unwrap_or(u16::MAX) }),
+            ecn,
+            pfc,
+            shared,
+        };
+        let nic = Rate(rate.0 * u64::from(self.topology.planes()));
+        (settings, Derived { base_rtt, bdp, rate: nic, packet, queue })
+    }
+
+    fn pfc(&self, packet: Bytes, bdp: Bytes, complain: &dyn Fn(&str, Bytes, String, String)) -> PfcSettings {
+        let own = &self.switches;
+        let pick = |own: Option<Size>, default: Bytes| own.map_or(default, |size| size.resolve(bdp, packet));
+        let levels = (0..self.topology.tiers()).map(|level| self.topology.level(level));
+        // What is under way when the pause takes effect: two latencies' worth and two packets (baselines.md section 3).
+        let needed = levels.clone().map(|l| l.rate.bytes_in(l.latency * 2)).max().unwrap_or_default() + packet * 2;
+        let ample = levels.map(|l| l.rate.bytes_in(l.latency * 3)).max().unwrap_or_default() + packet * 2;
+        let xoff = pick(own.pfc_xoff, packet * 15);
+        let xon = pick(own.pfc_xon, if xoff > packet * 3 { xoff - packet * 3 } else { Bytes::ZERO });
+        let headroom = pick(own.pfc_headroom, ample);
+        if xon > xoff {
+            complain("pfc_xon", xon, format!("is above pfc_xoff, {} B", xoff.0), "write less".into());
+        }
+        if headroom < needed {
+            let what = format!("is less than what can still arrive after a pause, {} B", needed.0);
+            complain("pfc_headroom", headroom, what, "write more, or leave it out".into());
+        }
+        PfcSettings { xoff, xon, headroom }
+    }
+}
+
+/// A queue limit that no run reaches.
+pub(crate) const UNLIMITED: Bytes = Bytes(1 << 40);

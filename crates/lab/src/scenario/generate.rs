@@ -1,0 +1,405 @@
+//! Makes connections, flows and triggers of the workloads.
+//!
+//! What a report calls a flow is one message of the workload. Striped over several connections it becomes as many flows
+//! of the simulator, all posted together; it is finished when its last piece is.
+
+use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
+use crate::import::htsim::{Matrix, MatrixStart};
+use crate::reader::Sink;
+use strandway_proto::HostId;
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_sim::Topology;
+use strandway_sim::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
+
+/// Everything that is sent in a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) connections: Vec<ConnectionPlan>,
+    pub(crate) flows: Vec<FlowPlan>,
+    pub(crate) triggers: Vec<TriggerPlan>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) classes: Vec<String>,
+}
+
+/// One message of the workload: `pieces` consecutive flows of the plan from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Index of its first flow in the plan.
+    pub first: u32,
+    /// How many flows it is striped over.
+    pub pieces: u32,
+    /// Index of its class in [`crate::Experiment::classes`].
+    pub class: u16,
+    /// Its number in an imported matrix.
+    pub id: Option<u32>,
+    /// Its bytes, all pieces together.
+    pub bytes: u64,
+}
+
+/// What generators need to know of the run.
+pub(crate) struct Context<'a> {
+    pub(crate) sink: &'a Sink,
+    pub(crate) topology: &'a Topology,
+    pub(crate) rate: Rate,
+    pub(crate) seed: u64,
+}
+
+pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic {
+    let mut traffic = Traffic::default();
+    for (i, workload) in workloads.iter().enumerate() {
+        let class = match traffic.classes.iter().position(|c| *c == workload.class) {
+            Some(class) => class,
+            None => {
+                traffic.classes.push(workload.class.clone());
+                traffic.classes.len() - 1
+            }
+        };
+        let random = Random::new(context.seed, StreamKind::Workload, i as u64);
+        let mut maker = Maker { context, workload, traffic: &mut traffic, class: class as u16, random, full: false };
+        maker.make();
+    }
+    traffic
+}
+
+struct Maker<'a> {
+    context: &'a Context<'a>,
+    workload: &'a Workload,
+    traffic: &'a mut Traffic,
+    class: u16,
+    random: Random,
+    full: bool,
+}
+
+impl Maker<'_> {
+    fn make(&mut self) {
+        let common = &self.workload.common;
+        let fabric = self.context.topology.hosts();
+        let hosts = common.hosts.unwrap_or(fabric);
+        if hosts > fabric {
+            return self.complain("hosts", hosts, format!("are more than the fabric's {fabric}"), "write fewer");
+        }
+        match &self.workload.kind {
+            Kind::Permutation => self.permutation(hosts),
+            Kind::Incast { destination, senders, pick } => self.star(*destination, *senders, *pick, hosts, true),
+            Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
+            Kind::AllToAll { group, window } => self.all_to_all(group.unwrap_or(hosts), *window, hosts),
+            Kind::Poisson { .. } => self.poisson(hosts),
+            Kind::Matrix { matrix, file } => self.matrix(matrix, file),
+            Kind::Flows(flows) => self.written(flows),
+        }
+    }
+
+    fn complain(&self, key: &str, value: impl std::fmt::Display, what: impl std::fmt::Display, remedy: impl std::fmt::Display) {
+        self.context.sink.add(&format!("{}.{key}", self.workload.section), value, what, remedy);
+    }
+
+    /// Is there room for so many more flows? Complains once if not.
+    fn room(&mut self, flows: u64) -> bool {
+        if self.traffic.flows.len() as u64 + flows <= FLOWS_MAX {
+            return true;
+        }
+        if !self.full {
+            self.full = true;
+            let what = format!("makes more than {FLOWS_MAX} flows");
+            self.context.sink.add(&self.workload.section, "", what, "lower hosts, messages, connections, load or duration");
+        }
+        false
+    }
+
+    /// Opens the connections of one pair.
+    fn open(&mut self, source: u32, destination: u32) -> std::ops::Range<u32> {
+        let first = self.traffic.connections.len() as u32;
+        for _ in 0..self.workload.common.connections {
+            self.traffic.connections.push(ConnectionPlan {
+                source: HostId(source),
+                destination: HostId(destination),
+                profile: 0,
+            });
+        }
+        first..self.traffic.connections.len() as u32
+    }
+
+    /// Posts one message striped over these connections.
+    fn post(&mut self, over: std::ops::Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
+        let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
+        let first = self.traffic.flows.len() as u32;
+        for (i, connection) in (0..pieces).zip(over) {
+            let part = bytes.0 / pieces + u64::from(i < bytes.0 % pieces);
+            self.traffic.flows.push(FlowPlan { connection, bytes: part, start, on_sent: None, on_received: None });
+        }
+        let message = Message { first, pieces: pieces as u32, class: self.class, id, bytes: bytes.0 };
+        self.traffic.messages.push(message);
+        self.traffic.messages.len() - 1
+    }
+
+    /// A trigger that fires when the sender knows that all of `message` has arrived.
+    fn after(&mut self, message: usize) -> u32 {
+        let Message { first, pieces, .. } = self.traffic.messages[message];
+        let trigger = self.traffic.triggers.len() as u32;
+        self.traffic.triggers.push(TriggerPlan { needed: pieces });
+        for flow in first..first + pieces {
+            self.traffic.flows[flow as usize].on_sent = Some(trigger);
+        }
+        trigger
+    }
+
+    fn moment(&mut self, start: Span) -> Time {
+        let jitter = self.workload.common.jitter;
+        let offset = if jitter == Span::ZERO { 0 } else { (self.random.unit() * jitter.0 as f64) as u64 };
+        Time(start.0 + offset)
+    }
+
+    /// All messages of one pair, each posted when the one before is complete.
+    fn pair(&mut self, source: u32, destination: u32, size: Bytes, start: Span, id: Option<u32>) {
+        let Common { messages, gap, connections, .. } = self.workload.common;
+        if !self.room(u64::from(messages) * u64::from(connections)) {
+            return;
+        }
+        let over = self.open(source, destination);
+        let mut at = Start::At(self.moment(start));
+        for i in 0..messages {
+            let message = self.post(over.clone(), size, at, id);
+            if i + 1 < messages {
+                at = Start::On(self.after(message), gap);
+            }
+        }
+    }
+
+    fn permutation(&mut self, hosts: u32) {
+        if hosts < 2 {
+            return self.complain("hosts", hosts, "a permutation needs two hosts", "enlarge the fabric");
+        }
+        let Common { size, start, .. } = self.workload.common;
+        for (source, destination) in derangement(&mut self.random, hosts) {
+            self.pair(source, destination, size, start, None);
+        }
+    }
+
+    fn star(&mut self, centre: u32, others: Option<u32>, pick: Pick, hosts: u32, incast: bool) {
+        let (centre_key, others_key) = if incast { ("destination", "senders") } else { ("source", "receivers") };
+        if centre >= hosts {
+            let what = format!("there are only {hosts} hosts, numbered from 0 to {}", hosts - 1);
+            return self.complain(centre_key, centre, what, "name one of them");
+        }
+        let topology = self.context.topology;
+        let mut candidates: Vec<u32> = (0..hosts)
+            .filter(|&h| h != centre && (pick != Pick::Remote || topology.hops(HostId(h), HostId(centre)) > 2))
+            .collect();
+        if pick != Pick::First {
+            self.random.shuffle(&mut candidates);
+        }
+        let count = others.map_or(candidates.len().min(8), |n| n as usize);
+        if count > candidates.len() || count == 0 {
+            let what = format!("there are only {} hosts to pick from", candidates.len());
+            return self.complain(others_key, count, what, "write fewer or enlarge the fabric");
+        }
+        candidates.truncate(count);
+        candidates.sort_unstable();
+        let Common { size, start, .. } = self.workload.common;
+        for other in candidates {
+            let (from, to) = if incast { (other, centre) } else { (centre, other) };
+            self.pair(from, to, size, start, None);
+        }
+    }
+
+    /// Groups of neighbours; every host walks its peers from the next one on, `window` transfers at a time.
+    fn all_to_all(&mut self, group: u32, window: u32, hosts: u32) {
+        if group < 2 || group > hosts {
+            return self.complain("group", group, format!("must be between 2 and the {hosts} hosts"), "correct it");
+        }
+        if hosts % group != 0 {
+            let what = format!("does not divide the {hosts} hosts");
+            return self.complain("group", group, what, "choose a divisor, or set `hosts`");
+        }
+        let Common { size, start, connections, .. } = self.workload.common;
+        if !self.room(u64::from(hosts) * u64::from(group - 1) * u64::from(connections)) {
+            return;
+        }
+        for host in 0..hosts {
+            let base = host / group * group;
+            let first = self.traffic.messages.len();
+            let begin = Start::At(self.moment(start));
+            for step in 1..group {
+                let peer = base + (host - base + step) % group;
+                let over = self.open(host, peer);
+                let at = if step <= window {
+                    begin
+                } else {
+                    let before = first + (step - 1 - window) as usize;
+                    Start::On(self.after(before), Span::ZERO)
+                };
+                self.post(over, size, at, None);
+            }
+        }
+    }
+
+    fn poisson(&mut self, hosts: u32) {
+        let Kind::Poisson { load, sizes, duration, flows } = &self.workload.kind else { return };
+        if hosts < 2 {
+            return self.complain("hosts", hosts, "needs two hosts", "enlarge the fabric");
+        }
+        let per_second = arrivals(*load, self.context.rate, sizes, hosts);
+        let duration = duration.unwrap_or(if flows.is_some() { Span(u64::MAX) } else { Span::from_ms(1) });
+        let limit = flows.unwrap_or(u64::MAX);
+        let mean_gap = 1e12 / per_second;
+        let mut at = self.workload.common.start.0 as f64;
+        let end = at + duration.0 as f64;
+        let mut made = 0;
+        let before = self.traffic.messages.len();
+        while made < limit {
+            at += -ln(1.0 - self.random.unit()) * mean_gap;
+            if at >= end {
+                break;
+            }
+            if !self.room(u64::from(self.workload.common.connections)) || at > 9e15 {
+                return;
+            }
+            let source = self.random.below(hosts);
+            let other = self.random.below(hosts - 1);
+            let destination = if other >= source { other + 1 } else { other };
+            let bytes = sizes.draw(&mut self.random);
+            let over = self.open(source, destination);
+            let start = self.moment(Span(at as u64));
+            self.post(over, Bytes(bytes), Start::At(start), None);
+            made += 1;
+        }
+        if self.traffic.messages.len() == before {
+            let what = format!("no flow arrives within {duration}: at this load one comes every {}", Span(mean_gap as u64));
+            self.complain("duration", duration, what, "write a longer duration or `flows = N`");
+        }
+    }
+
+    fn matrix(&mut self, matrix: &Matrix, file: &str) {
+        let hosts = self.context.topology.hosts();
+        if matrix.nodes > hosts {
+            let what = format!("the matrix {file} is for {} hosts, the fabric has {hosts}", matrix.nodes);
+            return self.complain("file", "", what, "enlarge the fabric, or leave [fabric] out to get a fat tree that fits");
+        }
+        let connections = self.workload.common.connections;
+        if !self.room(matrix.flows.len() as u64 * u64::from(connections)) {
+            return;
+        }
+        let triggers = self.traffic.triggers.len() as u32;
+        self.traffic.triggers.extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections }));
+        for flow in &matrix.flows {
+            let start = match flow.start {
+                MatrixStart::At(at) => Start::At(self.moment(Span(at.0))),
+                MatrixStart::On(trigger) => Start::On(triggers + trigger, Span::ZERO),
+            };
+            let over = self.open(flow.source, flow.destination);
+            let message = self.post(over, Bytes(flow.bytes), start, flow.id);
+            let Message { first, pieces, .. } = self.traffic.messages[message];
+            for piece in first..first + pieces {
+                let plan = &mut self.traffic.flows[piece as usize];
+                plan.on_sent = flow.on_sent.map(|t| triggers + t);
+                plan.on_received = flow.on_received.map(|t| triggers + t);
+            }
+        }
+    }
+
+    fn written(&mut self, flows: &[Written]) {
+        let hosts = self.context.topology.hosts();
+        let base = self.workload.common.start;
+        for flow in flows {
+            let bad = |key: &str, value: u32, what: String, remedy: &str| {
+                self.context.sink.add(&format!("{}.{key}", flow.key), value, what, remedy);
+            };
+            if flow.from == flow.to {
+                bad("to", flow.to, "a host cannot send to itself".into(), "name two hosts");
+                continue;
+            }
+            let out: Vec<_> = [("from", flow.from), ("to", flow.to)].into_iter().filter(|(_, h)| *h >= hosts).collect();
+            for (key, host) in &out {
+                bad(key, *host, format!("there are only {hosts} hosts, numbered from 0 to {}", hosts - 1), "name one of them");
+            }
+            if out.is_empty() {
+                self.pair(flow.from, flow.to, flow.size, Span(base.0 + flow.start.0), None);
+            }
+        }
+    }
+}
+
+impl Traffic {
+    /// How long the busiest NIC is busy if nothing ever waits, and when the last timed flow starts.
+    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Span, Time) {
+        let mut bytes = vec![[0u64; 2]; hosts as usize];
+        let mut last = Time::ZERO;
+        for flow in &self.flows {
+            let connection = &self.connections[flow.connection as usize];
+            bytes[connection.source.0 as usize][0] += flow.bytes;
+            bytes[connection.destination.0 as usize][1] += flow.bytes;
+            if let Start::At(at) = flow.start {
+                last = last.max(at);
+            }
+        }
+        let most = bytes.iter().flatten().copied().max().unwrap_or(0);
+        (rate.time_for(Bytes(most)), last)
+    }
+}
+
+/// Everybody sends to one other and hears from one other (`baselines.md` section 12): sources and destinations shuffled
+/// independently, who got itself swaps with the next.
+fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
+    let mut sources: Vec<u32> = (0..hosts).collect();
+    let mut destinations = sources.clone();
+    random.shuffle(&mut sources);
+    random.shuffle(&mut destinations);
+    let n = hosts as usize;
+    for i in 0..n {
+        if sources[i] == destinations[i] {
+            destinations.swap(i, (i + 1) % n);
+        }
+    }
+    // The last swap may have given the first pair its own number back; one more pass settles that.
+    for i in 0..n {
+        if sources[i] == destinations[i] {
+            destinations.swap(i, (i + 1) % n);
+        }
+    }
+    let mut pairs: Vec<(u32, u32)> = sources.into_iter().zip(destinations).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// The natural logarithm of a number in (0, 1], by arithmetic that every machine repeats exactly.
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
+    let mantissa = f64::from_bits((bits & 0x000f_ffff_ffff_ffff) | 0x3ff0_0000_0000_0000);
+    let z = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = z * z;
+    let mut sum = 0.0;
+    let mut k = 31;
+    while k >= 1 {
+        sum = sum * square + 1.0 / f64::from(k);
+        k -= 2;
+    }
+    exponent as f64 * std::f64::consts::LN_2 + 2.0 * z * sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_logarithm_is_one() {
+        for x in [1.0, 0.5, 0.999_999, 1e-3, 1e-16, 0.7, 0.1] {
+            assert!((ln(x) - f64::ln(x)).abs() < 1e-12, "{x}: {} {}", ln(x), f64::ln(x));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_permutation_has_no_fixed_point(seed in any::<u64>(), hosts in 2u32..200) {
+            let pairs = derangement(&mut Random::new(seed, StreamKind::Workload, 0), hosts);
+            let mut seen = vec![false; hosts as usize];
+            for (i, &(source, destination)) in pairs.iter().enumerate() {
+                prop_assert_eq!(source as usize, i);
+                prop_assert_ne!(source, destination);
+                prop_assert!(!std::mem::replace(&mut seen[destination as usize], true));
+            }
+        }
+    }
+}

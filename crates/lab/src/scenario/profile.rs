@@ -1,0 +1,187 @@
+//! `[profile]`: a preset, its three answers, and single parameters.
+
+use crate::problem::suggest;
+use crate::quantity;
+use crate::reader::{Section, Sink, show};
+use strandway_proto::Profile;
+use strandway_proto::congestion::CongestionConfig;
+use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Parameter};
+use strandway_proto::path::PathConfig;
+use strandway_proto::reliability::ReliabilityConfig;
+use toml::{Table, Value};
+
+/// The keys of `[profile]` that are not groups of parameters.
+pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion", "path"];
+
+/// What `--profiles` and sweeps may call a profile: a preset, perhaps with other answers, such as `uec/reps/swift`.
+///
+/// # Errors
+/// With a sentence and its remedy, if a part is not known.
+pub(crate) fn named(name: &str) -> Result<Profile, String> {
+    let mut parts = name.split('/');
+    let preset = parts.next().unwrap_or_default();
+    let mut profile = Profile::preset(preset)
+        .ok_or_else(|| format!("`{preset}` is no profile; {}", suggest(preset, &Profile::NAMES)))?;
+    for part in parts {
+        if let Some(path) = PathConfig::named(part) {
+            profile.path = path;
+        } else if let Some(congestion) = CongestionConfig::named(part) {
+            profile.congestion = congestion;
+        } else if let Some(reliability) = ReliabilityConfig::named(part) {
+            profile.reliability = reliability;
+        } else {
+            let known: Vec<&str> =
+                [&PathConfig::NAMES[..], &CongestionConfig::NAMES[..], &ReliabilityConfig::NAMES[..]].concat();
+            return Err(format!("`{part}` is no path selector, congestion control or reliability; {}", suggest(part, &known)));
+        }
+    }
+    profile.name = name.to_string();
+    Ok(profile)
+}
+
+pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
+    let section = Section::of(sink, root, "profile");
+    let name = section.text("name").unwrap_or_else(|| "uec".to_string());
+    let mut profile = match named(&name) {
+        Ok(profile) => profile,
+        Err(said) => {
+            section.wrong("name", said, format!("`strandway explain` lists them all: {}", Profile::NAMES.join(", ")));
+            return None;
+        }
+    };
+    let mut changed = Vec::new();
+    if let Some(reliability) = section.choice("reliability", &ReliabilityConfig::NAMES) {
+        changed.push(reliability);
+        if reliability != profile.reliability.name() {
+            profile.reliability = ReliabilityConfig::named(reliability)?;
+        }
+    }
+    if let Some(congestion) = section.choice("congestion", &CongestionConfig::NAMES) {
+        changed.push(congestion);
+        if congestion != profile.congestion.name() {
+            profile.congestion = CongestionConfig::named(congestion)?;
+        }
+    }
+    if let Some(path) = section.choice("path", &PathConfig::NAMES) {
+        changed.push(path);
+        if path != profile.path.name() {
+            profile.path = PathConfig::named(path)?;
+        }
+    }
+    if !changed.is_empty() {
+        profile.name = format!("{name}/{}", changed.join("/"));
+    }
+    if let Some(label) = section.text("label") {
+        profile.name = label;
+    }
+    if let Some(Value::Table(table)) = root.get("profile") {
+        groups(sink, table, &mut profile, &name);
+    }
+    Some(profile)
+}
+
+/// Applies the sub-tables of `[profile]`, one per group of parameters.
+fn groups(sink: &Sink, table: &Table, profile: &mut Profile, preset: &str) {
+    let mut groups = profile.groups();
+    let names: Vec<&'static str> = groups.iter().map(|(name, _)| *name).collect();
+    for (key, value) in table {
+        if KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        let path = format!("profile.{key}");
+        let Some((name, group)) = groups.iter_mut().find(|(name, _)| *name == key) else {
+            let every: Vec<&str> = KEYS.iter().copied().chain(names.iter().copied()).collect();
+            let what = if exists(key) {
+                format!("the profile `{preset}` as set here does not use `{key}`")
+            } else {
+                "unknown key".to_string()
+            };
+            let remedy = if exists(key) {
+                format!("its groups are {}; choose {key} with `reliability`, `congestion` or `path`", names.join(", "))
+            } else {
+                suggest(key, &every)
+            };
+            sink.add(&path, show(value), what, remedy);
+            continue;
+        };
+        let Value::Table(parameters) = value else {
+            sink.add(&path, show(value), "must be a table of parameters", format!("write a section [profile.{name}]"));
+            continue;
+        };
+        for (parameter, value) in parameters {
+            set(sink, &format!("{path}.{parameter}"), *group, parameter, value);
+        }
+    }
+}
+
+/// Is this the name of any group that some profile has?
+fn exists(name: &str) -> bool {
+    PathConfig::NAMES.contains(&name) || CongestionConfig::NAMES.contains(&name) || ReliabilityConfig::NAMES.contains(&name)
+}
+
+fn set(sink: &Sink, path: &str, group: &mut dyn ParameterSet, name: &str, value: &Value) {
+    let complain = |what: &str, remedy: String| sink.add(path, show(value), what, remedy);
+    let Some(now) = group.get(name) else {
+        let table = group.table();
+        let known: Vec<&str> = table.iter().map(|p| p.name).collect();
+        return complain("unknown parameter", suggest(name, &known));
+    };
+    let new = match convert(value, now) {
+        Ok(new) => new,
+        Err((what, remedy)) => return complain(&what, remedy),
+    };
+    match group.set(name, new) {
+        Ok(()) => {}
+        Err(ParameterError::Range(low, high)) => {
+            let (low, high) = (in_unit(low, now), in_unit(high, now));
+            complain("is out of range", format!("write a value from {low} to {high}"));
+        }
+        Err(ParameterError::Kind(wanted)) => complain("is of the wrong kind", format!("write {}", wanted.kind())),
+        Err(ParameterError::Unknown) => complain("unknown parameter", String::new()),
+    }
+}
+
+/// A TOML value as a parameter of the same kind as `like`.
+fn convert(value: &Value, like: Parameter) -> Result<Parameter, (String, String)> {
+    let wrong = || (format!("must be {}", like.kind()), format!("its default is {}", written(like)));
+    let unit = |e: quantity::QuantityError| (e.what, e.remedy);
+    Ok(match (like, value) {
+        (Parameter::Count(_), Value::Integer(n)) => match u64::try_from(*n) {
+            Ok(n) => Parameter::Count(n),
+            Err(_) => return Err(("cannot be negative".into(), format!("its default is {}", written(like)))),
+        },
+        (Parameter::Ratio(_), Value::Float(x)) if !x.is_finite() => {
+            return Err(("must be a finite number".into(), format!("its default is {}", written(like))));
+        }
+        (Parameter::Ratio(_), Value::Float(x)) => Parameter::Ratio(*x),
+        (Parameter::Ratio(_), Value::Integer(n)) => Parameter::Ratio(*n as f64),
+        (Parameter::Ratio(_), Value::String(text)) => Parameter::Ratio(quantity::ratio(text).map_err(unit)?),
+        (Parameter::Flag(_), Value::Boolean(flag)) => Parameter::Flag(*flag),
+        (Parameter::Span(_), Value::String(text)) => Parameter::Span(quantity::span(text).map_err(unit)?),
+        (Parameter::Rate(_), Value::String(text)) => Parameter::Rate(quantity::rate(text).map_err(unit)?),
+        (Parameter::Bytes(_), Value::String(text)) => Parameter::Bytes(quantity::bytes(text).map_err(unit)?),
+        (Parameter::Span(_) | Parameter::Rate(_) | Parameter::Bytes(_), Value::Integer(_) | Value::Float(_)) => {
+            return Err(("needs a unit".into(), format!("write {}; its default is {}", like.kind(), written(like))));
+        }
+        _ => return Err(wrong()),
+    })
+}
+
+/// A parameter's value as a scenario would have it.
+fn written(value: Parameter) -> String {
+    match value {
+        Parameter::Span(_) | Parameter::Rate(_) | Parameter::Bytes(_) => format!("\"{value}\""),
+        _ => value.to_string(),
+    }
+}
+
+/// A bound of a range with the unit of `like`.
+fn in_unit(bound: f64, like: Parameter) -> String {
+    use strandway_proto::units::{Bytes, Rate, Span};
+    match like {
+        Parameter::Span(_) => Span(bound as u64).to_string(),
+        Parameter::Rate(_) => Rate(bound as u64).to_string(),
+        Parameter::Bytes(_) => Bytes(bound as u64).to_string(),
+        _ => bound.to_string(),
+    }
+}

@@ -1,0 +1,68 @@
+//! `[run]`: seed, threads, time limit, sampling and capture.
+
+use crate::reader::{Section, Sink};
+use strandway_proto::units::Span;
+use strandway_sim::Topology;
+use strandway_sim::plan::CapturePlan;
+use toml::{Table, Value};
+
+/// `[run]` as written.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    pub(crate) threads: usize,
+    pub(crate) time_limit: Option<Span>,
+    pub(crate) sample: Sample,
+    pub(crate) capture: Option<String>,
+    pub(crate) capture_limit: usize,
+}
+
+/// How densely values over time are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sample {
+    /// Not written: none, unless a report with plots is wanted.
+    Unset,
+    /// About 200 points.
+    Auto,
+    /// At this distance.
+    Every(Span),
+}
+
+pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
+    let section = Section::of(sink, root, "run");
+    let seed = section.count("seed", 0, i64::MAX as u64).unwrap_or(1);
+    let threads = match section.raw("threads") {
+        Some(Value::String(text)) if text == "auto" => std::thread::available_parallelism().map_or(1, usize::from),
+        Some(_) => section.count("threads", 1, 1024).unwrap_or(1) as usize,
+        None => 1,
+    };
+    let time_limit = section.span("time_limit");
+    if time_limit == Some(Span::ZERO) {
+        section.wrong("time_limit", "must be above zero", "write, say, \"10 ms\"");
+    }
+    let sample = match section.raw("sample") {
+        None => Sample::Unset,
+        Some(Value::String(text)) if text == "auto" => Sample::Auto,
+        Some(_) => match section.span("sample") {
+            Some(span) if span < Span::from_ns(10) => {
+                section.wrong("sample", "must be at least 10 ns", "write \"auto\" or, say, \"1 us\"");
+                Sample::Unset
+            }
+            Some(span) => Sample::Every(span),
+            None => Sample::Unset,
+        },
+    };
+    let capture = section.text("capture");
+    let capture_limit = section.count("capture_limit", 1, 100_000_000).unwrap_or(1_000_000) as usize;
+    section.finish();
+    Run { seed, threads, time_limit, sample, capture, capture_limit }
+}
+
+/// The links that `name` stands for: those of a host in both directions, or one link.
+///
+/// # Errors
+/// With a sentence and a remedy, if it names nothing.
+pub(crate) fn capture(name: &str, limit: usize, topology: &Topology) -> Result<CapturePlan, (String, String)> {
+    let links = super::faults::links_named(topology, name)?;
+    Ok(CapturePlan { links, limit })
+}

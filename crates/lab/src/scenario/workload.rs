@@ -1,0 +1,273 @@
+//! `[workload]` or several `[[workload]]`: who sends what to whom, and when. This file reads; `generate.rs` makes flows.
+
+use super::sizes::{self, Sizes};
+use crate::import::htsim::{Matrix, parse_cm_named};
+use crate::reader::{Section, Sink, show};
+use crate::scenario::{Scenario, read_file};
+use strandway_proto::units::{Bytes, Rate, Span};
+use toml::{Table, Value};
+
+/// The most flows of one run.
+pub(crate) const FLOWS_MAX: u64 = 1 << 22;
+
+pub(crate) const KINDS: [&str; 7] = ["permutation", "incast", "outcast", "all-to-all", "poisson", "matrix", "flows"];
+
+/// The largest message.
+const SIZE_MAX: Bytes = Bytes(1 << 48);
+
+/// One workload as written.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// What reports call its flows.
+    pub(crate) class: String,
+    /// Its section, for messages.
+    pub(crate) section: String,
+    pub(crate) common: Common,
+    pub(crate) kind: Kind,
+}
+
+/// What most kinds share.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) size: Bytes,
+    pub(crate) start: Span,
+    pub(crate) jitter: Span,
+    pub(crate) messages: u32,
+    pub(crate) gap: Span,
+    pub(crate) connections: u32,
+    /// Only the first so many hosts take part.
+    pub(crate) hosts: Option<u32>,
+}
+
+/// Which hosts are picked as the other ends of an incast or outcast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    First,
+    Random,
+    Remote,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Permutation,
+    Incast { destination: u32, senders: Option<u32>, pick: Pick },
+    Outcast { source: u32, receivers: Option<u32>, pick: Pick },
+    AllToAll { group: Option<u32>, window: u32 },
+    Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
+    Matrix { matrix: Matrix, file: String },
+    Flows(Vec<Written>),
+}
+
+/// One flow written out in the scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) size: Bytes,
+    pub(crate) start: Span,
+    /// Its place in the scenario, for messages.
+    pub(crate) key: String,
+}
+
+/// Reads all workloads; `None` for each that is wrong.
+pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
+    match scenario.table.get("workload") {
+        None => vec![one(sink, scenario, "workload".into(), None)],
+        Some(Value::Table(table)) => vec![one(sink, scenario, "workload".into(), Some(table))],
+        Some(Value::Array(items)) if !items.is_empty() && items.len() <= 1000 => items
+            .iter()
+            .enumerate()
+            .map(|(i, item)| match item {
+                Value::Table(table) => one(sink, scenario, format!("workload[{i}]"), Some(table)),
+                other => {
+                    sink.add(&format!("workload[{i}]"), show(other), "must be a table", "write [[workload]]");
+                    None
+                }
+            })
+            .collect(),
+        Some(other) => {
+            sink.add("workload", show(other), "must be a table", "write a section [workload]");
+            vec![None]
+        }
+    }
+}
+
+fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), table);
+    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { "permutation" };
+    section.raw("kind");
+    let class = section.text("name").unwrap_or_else(|| kind.to_string());
+    if class.contains('.') || class.is_empty() {
+        section.wrong("name", "must be a name without a point", "reports address it as classes.NAME");
+    }
+    let before = sink.count();
+    let common = common(&section, kind);
+    let kind = kind_of(&section, scenario, kind, &common);
+    section.finish();
+    (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind? })
+}
+
+fn common(section: &Section<'_>, kind: &str) -> Common {
+    let sized = !matches!(kind, "matrix" | "flows");
+    let size = if sized { section.bytes("size") } else { None };
+    if let Some(size) = size
+        && (size > SIZE_MAX || size == Bytes::ZERO)
+    {
+        section.wrong("size", "is not a message that can be sent", "write 1 B to 256 TiB");
+    }
+    let (start, jitter) = match kind {
+        "matrix" => (None, section.span("jitter")),
+        _ => (section.span("start"), section.span("jitter")),
+    };
+    let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
+    let messages = if repeats { section.count("messages", 1, 1 << 20) } else { None };
+    let gap = if repeats { section.span("gap") } else { None };
+    let connections = section.count("connections", 1, 256);
+    let hosts = if matches!(kind, "permutation" | "all-to-all" | "poisson" | "incast" | "outcast") {
+        section.count("hosts", 2, super::fabric::HOSTS_MAX)
+    } else {
+        None
+    };
+    Common {
+        size: size.unwrap_or(Bytes(2_000_000)),
+        start: start.unwrap_or(Span::ZERO),
+        jitter: jitter.unwrap_or(Span::ZERO),
+        messages: messages.unwrap_or(1) as u32,
+        gap: gap.unwrap_or(Span::ZERO),
+        connections: connections.unwrap_or(1) as u32,
+        hosts: hosts.map(|n| n as u32),
+    }
+}
+
+fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Common) -> Option<Kind> {
+    let host = |key: &'static str| section.count(key, 0, super::fabric::HOSTS_MAX - 1).unwrap_or(0) as u32;
+    let many = |key: &'static str| section.count(key, 1, super::fabric::HOSTS_MAX).map(|n| n as u32);
+    let pick = || match section.choice("pick", &["random", "first", "remote"]) {
+        Some("first") => Pick::First,
+        Some("remote") => Pick::Remote,
+        _ => Pick::Random,
+    };
+    Some(match kind {
+        "permutation" => Kind::Permutation,
+        "incast" => Kind::Incast { destination: host("destination"), senders: many("senders"), pick: pick() },
+        "outcast" => Kind::Outcast { source: host("source"), receivers: many("receivers"), pick: pick() },
+        "all-to-all" => Kind::AllToAll { group: many("group"), window: many("window").unwrap_or(4) },
+        "poisson" => {
+            let load = section.ratio("load", 1e-6, 10.0).unwrap_or(0.5);
+            let duration = section.span("duration");
+            let flows = section.count("flows", 1, FLOWS_MAX);
+            let sizes = distribution(section, scenario, common.size)?;
+            Kind::Poisson { load, sizes, duration, flows }
+        }
+        "matrix" => {
+            let Some(name) = section.text("file") else {
+                if !section.has("file") {
+                    section.sink.add(&section.path("file"), "", "is missing", "name a traffic matrix: file = \"FILE.cm\"");
+                }
+                return None;
+            };
+            let path = scenario.resolve(&name);
+            let file = path.display().to_string();
+            match read_file(&path).and_then(|text| parse_cm_named(&file, &text)) {
+                Ok(matrix) => Kind::Matrix { matrix, file },
+                Err(problems) => {
+                    section.sink.extend(problems.0);
+                    return None;
+                }
+            }
+        }
+        _ => Kind::Flows(written(section)?),
+    })
+}
+
+fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Option<Sizes> {
+    let Some(name) = section.text("sizes") else { return Some(Sizes::fixed(size.0)) };
+    if section.has("size") {
+        section.wrong("sizes", "is given together with `size`", "write one of the two");
+    }
+    if let Some(sizes) = Sizes::named(&name) {
+        return Some(sizes);
+    }
+    if !name.contains(['.', '/']) {
+        let remedy = format!("write {}, or a file of lines `bytes, share`", sizes::NAMES.map(|n| format!("\"{n}\"")).join(", "));
+        section.wrong("sizes", "is no distribution of sizes", remedy);
+        return None;
+    }
+    let path = scenario.resolve(&name);
+    let text = match read_file(&path) {
+        Ok(text) => text,
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            return None;
+        }
+    };
+    match Sizes::parse(&text) {
+        Ok(sizes) => Some(sizes),
+        Err((line, what)) => {
+            section.sink.extend(vec![crate::Problem {
+                file: path.display().to_string(),
+                line,
+                key: String::new(),
+                value: String::new(),
+                what,
+                remedy: "write lines `bytes, share`, both rising, the last share 1".into(),
+            }]);
+            None
+        }
+    }
+}
+
+fn written(section: &Section<'_>) -> Option<Vec<Written>> {
+    let items = match section.raw("flows") {
+        Some(Value::Array(items)) if !items.is_empty() => items,
+        _ => {
+            let what = if section.has("flows") { "must be a list with at least one flow" } else { "is missing" };
+            let remedy = "write flows = [{ from = 0, to = 1, size = \"2 MB\" }]";
+            section.sink.add(&section.path("flows"), "", what, remedy);
+            return None;
+        }
+    };
+    let mut flows = Vec::with_capacity(items.len());
+    for (i, item) in items.iter().enumerate() {
+        let key = format!("{}[{i}]", section.path("flows"));
+        let Value::Table(table) = item else {
+            section.sink.add(&key, show(item), "must be a table", "write { from = 0, to = 1, size = \"2 MB\" }");
+            continue;
+        };
+        let entry = Section::new(section.sink, key.clone(), Some(table));
+        let end = |name: &'static str| {
+            if !entry.has(name) {
+                entry.sink.add(&entry.path(name), "", "is missing", "write the number of a host");
+            }
+            entry.count(name, 0, super::fabric::HOSTS_MAX - 1).map(|n| n as u32)
+        };
+        let (from, to) = (end("from"), end("to"));
+        let size = entry.bytes("size").unwrap_or(Bytes(2_000_000));
+        let start = entry.span("start").unwrap_or(Span::ZERO);
+        entry.finish();
+        if size == Bytes::ZERO || size > SIZE_MAX {
+            section.sink.add(&format!("{key}.size"), size, "is not a message that can be sent", "write 1 B to 256 TiB");
+        }
+        if let (Some(from), Some(to)) = (from, to) {
+            flows.push(Written { from, to, size, start, key });
+        }
+    }
+    Some(flows)
+}
+
+/// The hosts that the imported matrices want, if there are any.
+pub(crate) fn nodes(workloads: &[Option<Workload>]) -> Option<u32> {
+    workloads
+        .iter()
+        .flatten()
+        .filter_map(|w| match &w.kind {
+            Kind::Matrix { matrix, .. } => Some(matrix.nodes),
+            _ => None,
+        })
+        .max()
+}
+
+/// The rate of arrivals in flows per second at which `hosts` hosts offer `load` of their NICs' rate.
+pub(crate) fn arrivals(load: f64, rate: Rate, sizes: &Sizes, hosts: u32) -> f64 {
+    load * rate.0 as f64 * f64::from(hosts) / (8.0 * sizes.mean())
+}

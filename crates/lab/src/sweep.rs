@@ -1,0 +1,201 @@
+//! One scenario, many runs: every combination of a `[sweep]`, or one run per profile.
+
+use crate::problem::{Problem, Problems};
+use crate::reader::{Sink, show};
+use crate::report::Report;
+use crate::scenario::{SECTIONS, Scenario, profile};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+
+/// The most runs of one sweep.
+const VARIANTS_MAX: usize = 10_000;
+
+/// One of the runs.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// What tables call it.
+    pub label: String,
+    /// What it sets, by dotted key, as text.
+    pub set: BTreeMap<String, String>,
+    /// The scenario with that set.
+    pub scenario: Scenario,
+}
+
+/// One row of a comparison or sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What tables call it.
+    pub label: String,
+    /// What it sets, by dotted key.
+    pub set: BTreeMap<String, String>,
+    /// What came out.
+    pub report: Report,
+}
+
+/// The rows of a comparison or sweep, as `--json` prints them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rows {
+    /// Format of this document: 1.
+    pub format: u32,
+    /// One per run.
+    pub rows: Vec<Row>,
+}
+
+/// Every combination of the scenario's `[sweep]`, the last key varying fastest.
+///
+/// # Errors
+/// If there is no sweep, or it is wrong; and with the problems of every combination that is.
+pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
+    let sink = Sink::new(scenario.file());
+    let axes = axes(scenario, &sink);
+    if axes.is_empty() && sink.is_empty() {
+        let remedy = "add, say, [sweep] and below it \"profile.path\" = [\"oblivious\", \"reps\"]";
+        sink.add("sweep", "", "there is nothing to sweep", remedy);
+    }
+    if !sink.is_empty() {
+        return Err(Problems(sink.take()));
+    }
+    let mut variants = vec![Variant { label: String::new(), set: BTreeMap::new(), scenario: without_sweep(scenario) }];
+    for (key, values) in axes {
+        let short = key.rsplit('.').next().unwrap_or(&key).to_string();
+        let mut next = Vec::with_capacity(variants.len() * values.len());
+        for variant in &variants {
+            for value in &values {
+                let mut made = variant.clone();
+                let shown = plain(value);
+                if made.scenario.put(&key, value.clone()).is_err() {
+                    continue;
+                }
+                let separator = if made.label.is_empty() { "" } else { ", " };
+                made.label.push_str(&format!("{separator}{short}={shown}"));
+                made.set.insert(key.clone(), shown);
+                next.push(made);
+            }
+        }
+        variants = next;
+    }
+    checked(variants)
+}
+
+/// The scenario once per profile. A profile is a preset, perhaps with other answers (`uec/reps`), or `.` for the
+/// scenario's own.
+///
+/// # Errors
+/// If a profile is not known; and with the problems of every run.
+pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>, Problems> {
+    let mut problems = Vec::new();
+    let mut variants = Vec::new();
+    for name in profiles.iter().map(|p| p.trim()) {
+        let mut made = Variant {
+            label: name.to_string(),
+            set: BTreeMap::from([("profile.name".to_string(), name.to_string())]),
+            scenario: without_sweep(scenario),
+        };
+        if name == "." {
+            made.label = "as written".into();
+        } else {
+            match profile::named(name) {
+                Ok(mut profile) => {
+                    let groups: Vec<&'static str> = profile.groups().iter().map(|(name, _)| *name).collect();
+                    keep_groups(&mut made.scenario.table, name, &groups);
+                }
+                Err(what) => {
+                    problems.push(Problem {
+                        file: String::new(),
+                        line: None,
+                        key: "--profiles".into(),
+                        value: name.to_string(),
+                        what,
+                        remedy: "write presets with commas between, such as rocev2,uec,uec/reps".into(),
+                    });
+                    continue;
+                }
+            }
+        }
+        variants.push(made);
+    }
+    if problems.is_empty() { checked(variants) } else { Err(Problems(problems)) }
+}
+
+/// Makes `[profile]` the preset `name`, keeping the scenario's parameters of those groups that it has.
+fn keep_groups(table: &mut Table, name: &str, groups: &[&str]) {
+    let mut kept = Table::new();
+    if let Some(Value::Table(old)) = table.get("profile") {
+        kept.extend(old.iter().filter(|(key, _)| groups.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
+    }
+    kept.insert("name".into(), Value::String(name.to_string()));
+    table.insert("profile".into(), Value::Table(kept));
+}
+
+fn checked(variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
+    let mut problems = Vec::new();
+    for variant in &variants {
+        if let Err(found) = variant.scenario.check() {
+            problems.extend(found.0.into_iter().map(|mut p| {
+                p.file = format!("{} ({})", p.file, variant.label);
+                p
+            }));
+            if problems.len() > 20 {
+                break;
+            }
+        }
+    }
+    if problems.is_empty() { Ok(variants) } else { Err(Problems(problems)) }
+}
+
+fn without_sweep(scenario: &Scenario) -> Scenario {
+    let mut made = scenario.clone();
+    made.table.remove("sweep");
+    made
+}
+
+/// Complains about what is wrong with `[sweep]`.
+pub(crate) fn check(scenario: &Scenario, sink: &Sink) {
+    axes(scenario, sink);
+}
+
+fn axes(scenario: &Scenario, sink: &Sink) -> Vec<(String, Vec<Value>)> {
+    let mut axes = Vec::new();
+    match scenario.table.get("sweep") {
+        None => {}
+        Some(Value::Table(table)) => walk(sink, "", table, &mut axes),
+        Some(other) => sink.add("sweep", show(other), "must be a table", "write a section [sweep]"),
+    }
+    let runs = axes.iter().map(|(_, values)| values.len()).try_fold(1usize, usize::checked_mul);
+    if runs.is_none_or(|n| n > VARIANTS_MAX) {
+        sink.add("sweep", "", format!("makes more than {VARIANTS_MAX} runs"), "take values or keys out");
+        axes.clear();
+    }
+    axes
+}
+
+fn walk(sink: &Sink, prefix: &str, table: &Table, axes: &mut Vec<(String, Vec<Value>)>) {
+    for (key, value) in table {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Table(inner) => walk(sink, &key, inner, axes),
+            Value::Array(values) if !values.is_empty() => {
+                let section = key.split('.').next().unwrap_or_default();
+                if SECTIONS.contains(&section) && section != "sweep" && section != "expect" && key.contains('.') {
+                    axes.push((key, values.clone()));
+                } else {
+                    let remedy = "write a dotted key such as \"profile.path\" or \"workload.size\"";
+                    sink.add(&format!("sweep.\"{key}\""), show(value), "is no key of a scenario", remedy);
+                }
+            }
+            other => {
+                let remedy = "write a list of values in brackets";
+                sink.add(&format!("sweep.\"{key}\""), show(other), "must be a list that is not empty", remedy);
+            }
+        }
+    }
+}
+
+/// A value without quotes.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => show(other),
+    }
+}
