@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod calendar;
 mod control;
 mod event;
 pub mod fault;

@@ -1,17 +1,17 @@
 //! A port: the queue that feeds one directed link.
 //!
-//! Ports are *lazy*. A packet on its way to a port waits in the port's inbox, and the port is looked at half a propagation
-//! delay after the first of them arrived (or after the first of those that wait could have left). Then everything up to
-//! that instant is decided at once, arrivals and departures in order of time; whatever leaves is known to the next port at
-//! least half a delay before it arrives there. So a busy port is visited once for many packets, and every packet still gets
-//! the time and order that an event at each arrival and departure would give it.
+//! Ports are *lazy*: once in a window of time ([`crate::calendar`]) everything that happens at a port in that window is
+//! decided at once, arrivals and departures in order of time. Since a window is no longer than a link's delay, nothing that
+//! leaves a port can come to another one within the window, and every packet gets the time and order that an event at each
+//! arrival and departure would give it, without any such event.
 //!
 //! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: an event for each arrival
 //! and one for the end of each transmission.
 
 use crate::measure::LinkCounters;
 use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
-use crate::pool::NIL;
+use std::collections::VecDeque;
+use strandway_proto::Packet;
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Bytes, Rate, Span};
 
@@ -42,35 +42,20 @@ pub(crate) mod flag {
     pub(crate) const ON_DEPARTURE: u8 = FAULTY | CAPTURED | REMOTE;
 }
 
-/// A packet on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Arrival {
-    pub(crate) time: u64,
-    pub(crate) link: u32,
-    pub(crate) slot: u32,
+/// A packet that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) packet: Packet,
+    /// The port that it came in by, where ingress is accounted for.
+    pub(crate) ingress: u32,
 }
 
-/// Puts arrivals in order of (time, link); they nearly are.
-#[inline]
-pub(crate) fn sort_arrivals(inbox: &mut [Arrival]) {
-    for i in 1..inbox.len() {
-        let arrival = inbox[i];
-        let mut at = i;
-        while at > 0 && arrival < inbox[at - 1] {
-            inbox[at] = inbox[at - 1];
-            at -= 1;
-        }
-        inbox[at] = arrival;
-    }
-}
-
-/// A port. The first cache line is what a packet on its way to it needs, the second what arrivals and departures need.
+/// A port. What every packet needs comes first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Port {
-    pub(crate) inbox: Vec<Arrival>,
-    /// When it is to be looked at; `u64::MAX` if no look is pending.
-    pub(crate) look_at: u64,
+    /// End of the last transmission that is decided, in ps.
+    pub(crate) busy_until: u64,
     /// From the end of a transmission to the moment when the packet is ready to leave the next node.
     pub(crate) delay: u64,
     /// The node it leads to.
@@ -82,16 +67,21 @@ pub(crate) struct Port {
     pub(crate) flags: u8,
     /// Index into the slice's [`Limits`].
     pub(crate) limits: u8,
-    /// End of the last transmission that is decided, in ps.
-    pub(crate) busy_until: u64,
-
-    pub(crate) head: [u32; 2],
-    pub(crate) tail: [u32; 2],
+    /// Index into the topology's link groups.
+    pub(crate) group: u16,
     /// Bytes waiting, per class.
     pub(crate) queued: [u32; 2],
     pub(crate) random: Random,
+    /// The window in which a visit is due; `u64::MAX` before the first.
+    pub(crate) visit: u64,
     pub(crate) counters: HotCounters,
+    /// Packets waiting, per class.
+    pub(crate) waiting: [VecDeque<Waiting>; 2],
 
+    /// Eager ports: when a look is due; `u64::MAX` if none is.
+    pub(crate) look_at: u64,
+    /// The next point of the time series that it has not contributed to.
+    pub(crate) sampled: u64,
     /// Eager ports: end of the transmission under way, its bytes (0 if none) and the port it came in by.
     pub(crate) serving_until: u64,
     pub(crate) serving_bytes: u32,
@@ -106,8 +96,7 @@ pub(crate) struct Port {
     pub(crate) paused: u64,
 }
 
-const _: () = assert!(std::mem::offset_of!(Port, head) == 64, "what a sender needs is in the first line");
-const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
+const _: () = assert!(size_of::<Port>() <= 256, "a port takes four cache lines");
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,20 +114,21 @@ impl Port {
     /// An idle port.
     pub(crate) fn new(link: u32, to: u32, rate: Rate, delay: Span, random: Random) -> Port {
         Port {
-            inbox: Vec::new(),
-            look_at: u64::MAX,
+            busy_until: 0,
             delay: delay.0,
             to,
             link,
             ps_per_byte: whole(rate),
             flags: 0,
             limits: 0,
-            busy_until: 0,
-            head: [NIL; 2],
-            tail: [NIL; 2],
+            group: 0,
             queued: [0; 2],
             random,
+            visit: u64::MAX,
             counters: HotCounters::default(),
+            waiting: [VecDeque::new(), VecDeque::new()],
+            look_at: u64::MAX,
+            sampled: 0,
             serving_until: 0,
             serving_bytes: 0,
             serving_ingress: 0,
@@ -176,25 +166,19 @@ impl Port {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head[CONTROL] == NIL && self.head[DATA] == NIL
+        self.waiting[CONTROL].is_empty() && self.waiting[DATA].is_empty()
     }
 
     /// The class that the next packet comes from.
     #[inline]
     pub(crate) fn next_class(&self) -> Option<usize> {
-        if self.head[CONTROL] != NIL {
+        if !self.waiting[CONTROL].is_empty() {
             Some(CONTROL)
-        } else if self.head[DATA] != NIL && !self.has(flag::PAUSED) {
+        } else if !self.waiting[DATA].is_empty() && !self.has(flag::PAUSED) {
             Some(DATA)
         } else {
             None
         }
-    }
-
-    /// How long after something could happen it is looked at, at the latest.
-    #[inline]
-    pub(crate) fn slack(&self) -> u64 {
-        if self.has(flag::EAGER) { 0 } else { self.delay / 2 }
     }
 
     pub(crate) fn counters(&self) -> LinkCounters {

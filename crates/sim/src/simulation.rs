@@ -1,8 +1,8 @@
 //! Runs a plan: slices side by side in windows, then one set of measurements.
 //!
-//! A slice tells another of a packet at the latest half a propagation delay after it began to leave, thus at least half a
-//! delay before it arrives. So all slices may run through a window of half the shortest delay on their own, exchange what
-//! crosses, and go on. What is in a window, and in which order, does not depend on how many slices there are.
+//! A window is no longer than the shortest delay of a link, so that nothing that leaves one slice in a window can arrive at
+//! another within it. So all slices run through a window on their own, exchange what crosses, and go on. What is in a
+//! window, and in which order, does not depend on how many slices there are.
 
 use crate::control::Control;
 use crate::measure::{End, FlowRecord, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series};
@@ -28,7 +28,7 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
     if let [slice] = &mut slices[..] {
         slice.run_before(limit, control);
     } else {
-        run_in_windows(&mut slices, plan, limit, control);
+        run_side_by_side(&mut slices, limit, control);
     }
     for slice in &mut slices {
         slice.report(control);
@@ -63,8 +63,7 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
 type Mailbox = Mutex<Vec<Crossing>>;
 
 /// Each slice on its own thread.
-fn run_in_windows(slices: &mut [Slice<'_>], plan: &Plan, limit: u64, control: &Control) {
-    let window = (plan.topology.shortest_latency().0 / 2).max(1);
+fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let mailboxes: Vec<Mailbox> = slices.iter().map(|_| Mutex::new(Vec::new())).collect();
     let next: Vec<AtomicU64> = slices.iter().map(|_| AtomicU64::new(0)).collect();
     let barrier = Barrier::new(slices.len());
@@ -78,7 +77,7 @@ fn run_in_windows(slices: &mut [Slice<'_>], plan: &Plan, limit: u64, control: &C
             if from >= limit {
                 return;
             }
-            slice.run_before(limit.min(from.saturating_add(window)), control);
+            slice.run_before(limit.min(slice.window_end(from)), control);
             for (mailbox, crossings) in mailboxes.iter().zip(&mut slice.outbox) {
                 if !crossings.is_empty() {
                     mailbox.lock().expect("no thread panics holding a mailbox").append(crossings);

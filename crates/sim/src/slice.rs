@@ -1,11 +1,11 @@
-//! A slice of the fabric: the hosts, switches and links that one thread owns, and its event loop.
+//! A slice of the fabric: the hosts, switches and links that one thread owns, and its loop over windows of time.
 //!
 //! Leaves go to slices in contiguous runs together with their hosts (whole pods in three tiers), upper switches in
 //! contiguous runs of their own. A slice shares nothing with others; what crosses between them is handed over at window
 //! edges.
 //!
-//! Events are ordered by (time, source). Sources are numbered so that at one instant arrivals come first, in order of
-//! their links, then looks at ports, then hosts' wake-ups, pause frames, triggers, flow starts, and last faults.
+//! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
+//! their links, then pause frames, triggers, flow starts, and last faults.
 
 mod forward;
 mod host;
@@ -13,12 +13,13 @@ mod setup;
 mod watch;
 
 use crate::control::Control;
+use crate::calendar::{Batch, Calendar, GROUP, Order};
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
 use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters};
 use crate::plan::Plan;
-use crate::pool::{NIL, Pool, Stop};
-use crate::port::{Arrival, DATA, Limits, Port, flag};
+use crate::pool::Pool;
+use crate::port::{Limits, Port, flag};
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId};
 use host::Host;
@@ -28,11 +29,13 @@ use strandway_proto::Packet;
 
 pub(crate) use setup::Cut;
 
-/// First source number of each kind of event; the first kind (arrivals, by link) starts at 0.
+/// First source number of each kind of happening; the first kind (arrivals, by link) starts at 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
+    /// Nothing but a visit: for ports whose queue is not empty, for hosts with a timer or something to send.
+    pub(crate) visit: u32,
+    /// Eager ports: the end of a transmission, by link.
     pub(crate) look: u32,
-    pub(crate) wake: u32,
     pub(crate) pause: u32,
     pub(crate) trigger: u32,
     pub(crate) flow: u32,
@@ -42,12 +45,12 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn new(plan: &Plan) -> Sources {
         let links = plan.topology.links();
-        let look = links;
-        let wake = look + links;
-        let pause = wake + plan.topology.hosts();
+        let visit = links;
+        let look = visit + 1;
+        let pause = look + links;
         let trigger = pause + links;
         let flow = trigger + 2 * plan.flows.len() as u32;
-        Sources { look, wake, pause, trigger, flow, fault: flow + plan.flows.len() as u32 }
+        Sources { visit, look, pause, trigger, flow, fault: flow + plan.flows.len() as u32 }
     }
 }
 
@@ -82,9 +85,6 @@ pub(crate) struct LinkFaults {
     pub(crate) loss: Vec<(Range<u64>, f64)>,
 }
 
-/// Events whose state is fetched together: enough to overlap their misses, few enough to stay in the cache.
-const FETCH_BATCH: usize = 32;
-
 /// The state of one slice.
 pub(crate) struct Slice<'a> {
     plan: &'a Plan,
@@ -92,6 +92,10 @@ pub(crate) struct Slice<'a> {
     index: usize,
     sources: Sources,
     router: Router,
+    /// What happens to lazy ports and to hosts.
+    calendar: Calendar,
+    order: Order,
+    /// What happens to eager ports, and arrivals while routing may change.
     events: EventQueue,
     pool: Pool,
     /// Ports of the hosts, leaves, tier-1 switches and cores that this slice owns, in that order.
@@ -115,16 +119,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
-    /// Routing changes during the run, so that packets are routed when they arrive.
-    route_late: bool,
-    /// The state is too large for the caches: fetch ahead.
-    fetching: bool,
-    /// Packets that have left and whose next stops are not told yet.
-    leaving: Vec<(Arrival, Stop)>,
-    /// When they have to be; `u64::MAX` if there are none.
-    tell_by: u64,
-    /// Half the shortest delay: the least time from deciding a departure to the arrival.
-    lookahead: u64,
+    /// Switches take packets one event at a time: their ports are eager, or routing changes during the run.
+    by_event: bool,
     /// Ports of switches are eager.
     eager: bool,
     /// PFC: account for what comes in by each port.
@@ -141,89 +137,67 @@ pub(crate) struct Slice<'a> {
 }
 
 impl<'a> Slice<'a> {
-    /// Time of the next event; `u64::MAX` if there is none.
+    /// When something may happen next: the start of a window; `u64::MAX` if nothing is to come.
     pub(crate) fn next_time(&mut self) -> u64 {
-        self.tell();
-        self.events.peek()
+        let event = self.events.peek();
+        let window = self.calendar.next_window().map_or(u64::MAX, |w| self.calendar.start_of(w));
+        if event == u64::MAX { window } else { window.min(self.calendar.start_of(self.calendar.window_of(event))) }
     }
 
-    /// Processes every event before `limit`. Stops early if asked to.
+    /// The end of the window that `time` lies in.
+    pub(crate) fn window_end(&self, time: u64) -> u64 {
+        self.calendar.start_of(self.calendar.window_of(time) + 1)
+    }
+
+    /// Runs window after window up to `limit`. Stops early if asked to.
     pub(crate) fn run_before(&mut self, limit: u64, control: &Control) {
-        let mut countdown = 0u32;
         loop {
-            if self.events.is_bucket_done() {
-                self.tell();
-                if countdown > 4096 {
-                    countdown = 0;
-                    self.report(control);
-                    if control.stopping() {
-                        return;
-                    }
-                }
-                if self.events.is_bucket_done() && !self.events.advance() {
-                    return;
-                }
+            let from = self.next_time();
+            if from >= limit || control.stopping() {
+                return;
             }
-            if self.fetching {
-                self.fetch_ahead();
-            }
-            let Some(event) = self.events.pop_before(limit.min(self.tell_by)) else {
-                if self.tell_by == u64::MAX {
-                    return;
-                }
-                self.tell();
-                continue;
-            };
-            if event.time >= self.sampler.next {
-                self.sample_before(event.time);
-            }
+            self.run_window(from, limit.min(self.window_end(from)));
+            self.report(control);
+        }
+    }
+
+    /// Does everything from `from`, the start of a window, up to `until`, which lies in it or at its end.
+    fn run_window(&mut self, from: u64, until: u64) {
+        self.calendar.begin(self.calendar.window_of(from));
+        while self.events.peek() < until {
+            let Some(event) = self.events.pop_before(until) else { break };
             self.now = event.time;
             self.events_done += 1;
-            countdown += 1;
             self.handle(event);
         }
+        let mut order = std::mem::take(&mut self.order);
+        for group in 0..self.calendar.groups() {
+            let batch = self.calendar.take(group);
+            let count = batch.arrivals.len() + batch.notes.len();
+            if count > 0 {
+                self.events_done += count as u64;
+                order.arrange(&batch);
+                self.visit_group(group, &batch, &order, from, until);
+            }
+            self.calendar.give_back(group, batch);
+        }
+        self.order = order;
+        self.now = self.now.max(until - 1);
     }
 
-    /// Reads what the next events are about to touch, all at once, so that their cache misses overlap. Changes nothing.
-    #[inline]
-    fn fetch_ahead(&mut self) {
-        if !self.events.begin_batch(FETCH_BATCH) {
-            return;
-        }
-        self.tell();
-        let batch = self.events.batch();
-        let (look, wake, pause) = (self.sources.look, self.sources.wake, self.sources.pause);
-        let mut sum = 0u64;
-        let mut inboxes: [&[Arrival]; FETCH_BATCH] = [&[]; FETCH_BATCH];
-        let mut waiting = [NIL; FETCH_BATCH];
-        for ((event, inbox), first) in batch.iter().zip(&mut inboxes).zip(&mut waiting) {
-            if (look..wake).contains(&event.source) {
-                let port = &self.ports[self.local(event.source - look)];
-                sum = sum.wrapping_add(port.busy_until ^ port.paused);
-                *inbox = &port.inbox;
-                *first = port.head[DATA];
-            } else if (wake..pause).contains(&event.source) {
-                let host = &self.hosts[(event.source - wake - self.first_host) as usize];
-                sum = sum.wrapping_add(host.touch());
-                *inbox = host.inbox();
+    /// Visits those ports and hosts of a group to which something happens.
+    fn visit_group(&mut self, group: usize, batch: &Batch, order: &Order, from: u64, until: u64) {
+        for n in 0..GROUP {
+            let turns = order.of(n);
+            if turns.is_empty() {
+                continue;
+            }
+            let stop = group * GROUP + n;
+            match stop.checked_sub(self.ports.len()) {
+                None => self.visit_port(stop, batch, turns, from, until),
+                Some(host) => self.visit_host(host, batch, turns, from, until),
             }
         }
-        for arrival in inboxes.iter().flat_map(|inbox| inbox.iter().take(16)) {
-            sum = sum.wrapping_add(u64::from(self.pool[arrival.slot].packet.size));
-        }
-        for arrival in inboxes.iter().flat_map(|inbox| inbox.iter().take(3)) {
-            let slot = &self.pool[arrival.slot];
-            if let Some(host) = slot.stop.as_host() {
-                sum = sum.wrapping_add(self.hosts[host].endpoint.touch(slot.packet.connection));
-            }
-        }
-        // Queues are chains: follow all of them in step.
-        for _ in 0..8 {
-            for slot in waiting.iter_mut().filter(|slot| **slot != NIL) {
-                *slot = self.pool[*slot].next;
-            }
-        }
-        std::hint::black_box(sum);
     }
 
     /// Tells whoever watches how far we are.
@@ -233,24 +207,16 @@ impl<'a> Slice<'a> {
         self.reported = (self.finished, self.hops);
     }
 
-    #[inline]
     fn handle(&mut self, event: Event) {
         let source = event.source;
-        if source < self.sources.look {
+        if source < self.sources.visit {
             self.arrive(event);
-        } else if source < self.sources.wake {
+        } else if source < self.sources.pause {
             let port = self.local(source - self.sources.look);
             self.look(port, event.time);
-        } else if source < self.sources.pause {
-            let host = (source - self.sources.wake - self.first_host) as usize;
-            self.wake(host, event.time);
         } else if source < self.sources.trigger {
             let port = self.local(source - self.sources.pause);
             self.pause(port, event.time, event.data != 0);
-        } else if source < self.sources.flow {
-            self.fire_here(event.data, event.time);
-        } else if source < self.sources.fault {
-            self.start(event.data, event.time);
         } else {
             self.break_or_mend(event.data as usize, event.time);
         }
@@ -258,17 +224,14 @@ impl<'a> Slice<'a> {
 
     /// Takes over what another slice sent.
     pub(crate) fn receive(&mut self, crossing: Crossing) {
-        let event = match crossing {
+        match crossing {
             Crossing::Packet { time, link, node, packet } => {
-                let slot = self.pool.put(packet);
-                self.pool[slot].stop = self.stop(node, &packet);
-                return self.send_on(time, link, slot);
+                self.send_on(time, link, node, &packet);
             }
-            Crossing::Pause { time, link, on } => Event { time, source: self.sources.pause + link, data: u32::from(on) },
-            Crossing::Trigger { time, source, trigger } => Event { time, source, data: trigger },
-            Crossing::Release { time, flow } => Event { time, source: self.sources.flow + flow, data: flow },
-        };
-        self.events.push(event);
+            Crossing::Pause { time, link, on } => self.send_pause_on(time, link, on),
+            Crossing::Trigger { time, source, trigger } => self.send_news(time, source, trigger),
+            Crossing::Release { time, flow } => self.send_release(time, flow),
+        }
     }
 
     /// The local number of a link's port.
@@ -279,13 +242,14 @@ impl<'a> Slice<'a> {
         (i64::from(link) - self.offsets[kind]) as usize
     }
 
+    /// An instant of the fault plan has come, for a port of this slice or for its routing.
     fn break_or_mend(&mut self, index: usize, now: u64) {
         let (_, event) = self.fault_events[index];
         match event {
             FaultEvent::Routed(link, dead) => self.router.set_dead(link, dead),
             FaultEvent::Rate(link, fraction) => {
                 let i = self.local(link.0);
-                self.advance(i, now);
+                self.drain(i, now);
                 let Some(ends) = self.plan.topology.ends(link) else { return };
                 let nominal = self.plan.topology.level(ends.level).rate;
                 let limits = self.limits_at(fraction);
@@ -295,12 +259,8 @@ impl<'a> Slice<'a> {
             }
             FaultEvent::Seen(link, down) => {
                 let i = self.local(link.0);
-                self.advance(i, now);
+                self.drain(i, now);
                 self.ports[i].set(flag::DOWN, down);
-                if link.0 < self.cut.link_bases[1] {
-                    let host = (link.0 / u32::from(self.plan.topology.planes()) - self.first_host) as usize;
-                    self.ports_changed(host, now);
-                }
             }
         }
     }
@@ -354,10 +314,10 @@ impl<'a> Slice<'a> {
     /// Brings every port and host up to `limit`, so that all counters stand at that instant.
     pub(crate) fn settle(&mut self, limit: u64) {
         for i in 0..self.ports.len() {
-            self.advance(i, limit);
+            self.drain(i, limit);
         }
         for host in 0..self.hosts.len() {
-            self.advance_host(host, limit);
+            self.run_host(host, limit);
         }
         for port in &mut self.ports {
             if port.has(flag::PAUSED) {
@@ -380,10 +340,5 @@ impl<'a> Slice<'a> {
     /// This slice's hosts, and the number of the first.
     pub(crate) fn hosts(&self) -> (u32, &[Host]) {
         (self.first_host, &self.hosts)
-    }
-
-    /// Packets still inside the fabric.
-    pub(crate) fn packets_inside(&self) -> usize {
-        self.pool.used()
     }
 }

@@ -1,14 +1,15 @@
 //! What a switch does with a packet: routes it, queues it, marks, trims, pauses, and sends it on.
 
 use super::{Crossing, Slice};
+use crate::calendar::{Batch, Turn};
 use crate::event::Event;
 use crate::measure::Captured;
-use crate::pool::{NIL, Stop};
-use crate::port::{Arrival, CONTROL, DATA, flag, sort_arrivals};
+use crate::pool::Slot;
+use crate::port::{CONTROL, DATA, Port, Waiting, flag};
 use crate::topology::LinkId;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::Packet;
-use strandway_proto::units::{Bytes, Time};
+use strandway_proto::units::Time;
 
 /// Bytes of a PFC pause frame on the wire: a minimum Ethernet frame.
 const PAUSE_FRAME: u16 = 64;
@@ -16,253 +17,193 @@ const PAUSE_FRAME: u16 = 64;
 /// Stands for the bytes of a control packet in service: they are not accounted for.
 const NOTHING_TO_RELEASE: u32 = u32::MAX;
 
-/// What becomes of a packet that does not fit.
-#[derive(PartialEq)]
-enum Verdict {
-    Drop,
-    Trimmed,
-}
-
 impl Slice<'_> {
-    /// What happens to a packet at the node that it is on its way to.
+    /// The stop that a host of this slice is.
     #[inline]
-    pub(super) fn stop(&self, node: u32, packet: &Packet) -> Stop {
+    pub(super) fn host_stop(&self, host: u32) -> u32 {
+        self.ports.len() as u32 + host - self.first_host
+    }
+
+    /// A packet is on its way over a link to `node` and will be there at `time`, in a later window.
+    #[inline]
+    pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: &Packet) {
         if node < self.cut.hosts {
-            Stop::host(node - self.first_host)
-        } else if self.route_late {
-            Stop::late(node)
+            self.calendar.put(time, self.host_stop(node), link, packet);
+        } else if self.by_event {
+            let data = self.pool.put(*packet, node);
+            self.events.push(Event { time, source: link, data });
         } else {
-            self.router.route(node, packet).map_or(Stop::NOWHERE, |link| Stop::port(self.local(link)))
+            let port = self.router.route(node, packet).expect("with no link known to be dead every way leads on");
+            self.calendar.put(time, self.local(port) as u32, link, packet);
         }
-    }
-
-    /// A packet is on its way and will be at its next stop at `time`. It need not be told there before half the shortest
-    /// delay from now; until then it is kept with others, so that the misses of telling overlap.
-    #[inline]
-    pub(super) fn send_on(&mut self, time: u64, link: u32, slot: u32) {
-        let stop = self.pool[slot].stop;
-        if self.leaving.is_empty() {
-            self.tell_by = self.now + self.lookahead;
-        }
-        self.leaving.push((Arrival { time, link, slot }, stop));
-    }
-
-    /// Tells the next stops of the packets that have left lately.
-    pub(super) fn tell(&mut self) {
-        let leaving = std::mem::take(&mut self.leaving);
-        if self.fetching {
-            self.fetch_stops(&leaving);
-        }
-        for &(arrival, stop) in &leaving {
-            if let Some(port) = stop.as_port().filter(|_| !self.eager) {
-                let port = &mut self.ports[port];
-                port.inbox.push(arrival);
-                let look = arrival.time + port.delay / 2;
-                if look < port.look_at {
-                    port.look_at = look;
-                    self.events.push(Event { time: look, source: self.sources.look + port.link, data: 0 });
-                }
-            } else if let Some(host) = stop.as_host() {
-                self.send_to_host(host, arrival);
-            } else {
-                self.events.push(Event { time: arrival.time, source: arrival.link, data: arrival.slot });
-            }
-        }
-        self.leaving = leaving;
-        self.leaving.clear();
-        self.tell_by = u64::MAX;
-    }
-
-    /// Reads what telling is about to touch. Changes nothing.
-    fn fetch_stops(&self, leaving: &[(Arrival, Stop)]) {
-        let mut sum = 0u64;
-        for (_, stop) in leaving {
-            if let Some(port) = stop.as_port() {
-                sum = sum.wrapping_add(self.ports[port].look_at);
-            } else if let Some(host) = stop.as_host() {
-                sum = sum.wrapping_add(self.hosts[host].touch_inbox());
-            }
-        }
-        for (_, stop) in leaving {
-            if let Some(last) = stop.as_port().and_then(|port| self.ports[port].inbox.last()) {
-                sum = sum.wrapping_add(last.time);
-            }
-        }
-        std::hint::black_box(sum);
     }
 
     /// A packet is at a switch, all of it, and either that switch must know at once or routing may have changed.
     pub(super) fn arrive(&mut self, event: Event) {
-        let slot = event.data;
-        let stop = self.pool[slot].stop;
-        let port = match stop.as_port() {
-            Some(port) => port,
-            None => match stop.as_late().and_then(|node| self.router.route(node, &self.pool[slot].packet)) {
-                Some(link) => self.local(link),
-                None => {
-                    self.packets.lost += 1;
-                    return self.pool.release(slot);
-                }
-            },
+        let Slot { packet, node } = self.pool.take(event.data);
+        let Some(link) = self.router.route(node, &packet) else {
+            self.packets.lost += 1;
+            return;
         };
-        if self.accounting {
-            self.pool[slot].ingress = self.local(self.cut.reverse[event.source as usize]) as u32;
-        }
-        self.enqueue(port, slot, event.time);
-        self.look_later(port);
+        let port = self.local(link);
+        let ingress = if self.accounting { self.local(self.cut.reverse[event.source as usize]) as u32 } else { 0 };
+        self.sample_port(port, event.time);
+        self.enqueue(port, &packet, ingress, event.time);
+        if self.ports[port].has(flag::EAGER) { self.look_later(port) } else { self.visit_later(port, event.time) }
     }
 
-    /// Decides everything that happens at a lazy port before `until`.
+    /// Decides everything that happens at a lazy port from `from` up to `until`, a window or its part.
     #[inline]
-    pub(super) fn advance(&mut self, i: usize, until: u64) {
-        if !self.ports[i].inbox.is_empty() {
-            let mut inbox = std::mem::take(&mut self.ports[i].inbox);
-            sort_arrivals(&mut inbox);
-            let mut done = 0;
-            while let Some(arrival) = inbox.get(done).filter(|a| a.time < until) {
-                self.enqueue(i, arrival.slot, arrival.time);
-                done += 1;
+    pub(super) fn visit_port(&mut self, i: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
+        for turn in turns {
+            let time = from + u64::from(turn.offset);
+            if time >= until {
+                break;
             }
-            inbox.drain(..done);
-            self.ports[i].inbox = inbox;
+            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+                self.sample_port(i, time);
+                self.enqueue(i, &arrival.packet, 0, time);
+            } else if turn.source >= self.sources.fault {
+                self.sample_port(i, time);
+                self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals.len()].data as usize, time);
+            }
         }
+        self.sample_port(i, until);
         self.drain(i, until);
+        self.visit_later(i, until);
+    }
+
+    /// Makes sure that a lazy port with something to do is visited when it can next do it, at `from` or later.
+    #[inline]
+    fn visit_later(&mut self, i: usize, from: u64) {
+        let port = &mut self.ports[i];
+        if port.next_class().is_none() {
+            return;
+        }
+        let time = port.busy_until.max(from);
+        let window = self.calendar.window_of(time);
+        if !(self.calendar.window_of(from)..=window).contains(&port.visit) {
+            port.visit = window;
+            self.calendar.note(time, i as u32, self.sources.visit, 0);
+        }
     }
 
     /// A packet joins a switch port at `now`.
     #[inline]
-    fn enqueue(&mut self, i: usize, slot: u32, now: u64) {
+    fn enqueue(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         let port = &self.ports[i];
         if port.flags & (flag::DOWN | flag::FIFO | flag::EAGER) != 0 {
-            return self.enqueue_special(i, slot, now);
+            return self.enqueue_special(i, packet, ingress, now);
         }
         if port.busy_until < now {
             self.drain(i, now);
         }
         let port = &self.ports[i];
         if port.busy_until <= now && port.is_empty() {
-            return self.transmit(i, slot, now);
+            return self.transmit(i, packet, now);
         }
-        let packet = &self.pool[slot].packet;
         let limits = &self.limits[usize::from(port.limits)];
         let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
         let room = if class == DATA { limits.data } else { limits.control };
         if port.queued[class] + u32::from(packet.size) <= room {
-            self.append(i, slot, class);
-        } else if self.refuse(i, slot, class) == Verdict::Drop {
-            self.discard(i, slot);
+            self.append(i, packet, ingress, class);
+        } else {
+            self.refuse(i, packet, ingress, class);
         }
     }
 
     /// Puts a packet at the end of a class's queue, marking it if marks are set there.
     #[inline]
-    fn append(&mut self, i: usize, slot: u32, class: usize) {
+    fn append(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize) {
         let port = &mut self.ports[i];
-        let size = u32::from(self.pool[slot].packet.size);
-        self.pool[slot].next = NIL;
-        let tail = port.tail[class];
-        if tail == NIL { port.head[class] = slot } else { self.pool[tail].next = slot }
-        let port = &mut self.ports[i];
-        port.tail[class] = slot;
-        port.queued[class] += size;
+        let mut packet = *packet;
+        port.queued[class] += u32::from(packet.size);
         if class == DATA {
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            if let Some(ecn) = self.limits[usize::from(port.limits)].ecn.filter(|e| !e.at_dequeue) {
-                let data = matches!(self.pool[slot].packet.header, Header::Data(_));
-                if data && ecn.marks(port.queued[DATA], &mut port.random) {
-                    self.mark(i, slot);
-                }
+            let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| !e.at_dequeue);
+            if ecn.is_some_and(|e| is_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut packet);
             }
         }
-    }
-
-    #[inline]
-    fn mark(&mut self, i: usize, slot: u32) {
-        let packet = &mut self.pool[slot].packet;
-        packet.flags = packet.flags.with(Flags::CE);
-        self.ports[i].counters.marked += 1;
+        port.waiting[class].push_back(Waiting { packet, ingress });
     }
 
     /// A packet does not fit its class. In a port with classes a coin decides whether a new data packet or the one at the tail
     /// is trimmed (or, without trimming, dropped), as UEC's reference switch does, so that no sender is singled out by its
     /// phase. A single queue drops the newcomer.
     #[cold]
-    fn refuse(&mut self, i: usize, slot: u32, class: usize) -> Verdict {
-        if class == CONTROL {
-            return Verdict::Drop;
-        }
+    fn refuse(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize) {
         let port = &mut self.ports[i];
-        let tail = port.tail[DATA];
-        if self.priority && tail != NIL && port.random.chance(0.5) {
-            let (old, new) = (self.pool[tail].packet, self.pool[slot].packet);
-            let (old_ingress, new_ingress) = (self.pool[tail].ingress, self.pool[slot].ingress);
-            let fits = port.queued[DATA] - u32::from(old.size) + u32::from(new.size)
-                <= self.limits[usize::from(port.limits)].data;
-            if fits {
-                port.queued[DATA] = port.queued[DATA] - u32::from(old.size) + u32::from(new.size);
-                self.pool[tail].packet = new;
-                self.pool[tail].ingress = new_ingress;
-                self.pool[slot].packet = old;
-                self.pool[slot].ingress = old_ingress;
+        let mut unlucky = Waiting { packet: *packet, ingress };
+        if class == CONTROL {
+            port.counters.dropped += 1;
+            return;
+        }
+        if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
+            let limit = self.limits[usize::from(port.limits)].data;
+            if let Some(tail) = port.waiting[DATA].back_mut() {
+                let queued = port.queued[DATA] - u32::from(tail.packet.size) + u32::from(packet.size);
+                if queued <= limit {
+                    port.queued[DATA] = queued;
+                    std::mem::swap(tail, &mut unlucky);
+                }
             }
         }
-        self.trim(i, slot)
+        if !self.trim(i, unlucky) {
+            self.ports[i].counters.dropped += 1;
+        }
     }
 
-    /// Cuts a data packet to its header and puts it into the control class, if there is room.
-    fn trim(&mut self, i: usize, slot: u32) -> Verdict {
+    /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
+    fn trim(&mut self, i: usize, mut unlucky: Waiting) -> bool {
         let port = &mut self.ports[i];
         let limits = &self.limits[usize::from(port.limits)];
-        let packet = &mut self.pool[slot].packet;
-        let Some(size) = limits.trim.filter(|_| matches!(packet.header, Header::Data(_))) else { return Verdict::Drop };
+        let packet = &mut unlucky.packet;
+        let Some(size) = limits.trim.filter(|_| is_data(packet)) else { return false };
         if port.queued[CONTROL] + u32::from(size) > limits.control {
-            return Verdict::Drop;
+            return false;
         }
         packet.size = size.min(packet.size);
         packet.flags = packet.flags.with(Flags::TRIMMED).with_if(port.has(flag::LAST), Flags::TRIMMED_AT_LAST_HOP);
         port.counters.trimmed += 1;
-        self.append(i, slot, CONTROL);
-        Verdict::Trimmed
-    }
-
-    fn discard(&mut self, i: usize, slot: u32) {
-        self.ports[i].counters.dropped += 1;
-        self.pool.release(slot);
+        let packet = *packet;
+        self.append(i, &packet, unlucky.ingress, CONTROL);
+        true
     }
 
     /// The rarer kinds of port.
-    fn enqueue_special(&mut self, i: usize, slot: u32, now: u64) {
+    fn enqueue_special(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         if self.ports[i].has(flag::DOWN) {
             self.ports[i].counters.lost += 1;
             self.packets.lost += 1;
-            self.pool.release(slot);
         } else if self.ports[i].has(flag::FIFO) {
             self.drain_fifo(i, now);
-            self.enqueue_fifo(i, slot, now);
+            self.enqueue_fifo(i, packet, now);
         } else {
-            self.enqueue_eager(i, slot, now);
+            self.enqueue_eager(i, packet, ingress, now);
         }
     }
 
     /// First in, first out, one class: the departure is known at once.
-    fn enqueue_fifo(&mut self, i: usize, slot: u32, now: u64) {
-        let size = u32::from(self.pool[slot].packet.size);
+    fn enqueue_fifo(&mut self, i: usize, packet: &Packet, now: u64) {
+        let mut packet = *packet;
+        let size = u32::from(packet.size);
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
         if port.busy_until > now || !self.fifos[i].is_empty() {
             let limits = &self.limits[usize::from(port.limits)];
             if port.queued[DATA] + size > limits.data {
-                return self.discard(i, slot);
+                port.counters.dropped += 1;
+                return;
             }
             port.queued[DATA] += size;
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             self.fifos[i].push_back((start, size));
-            let data = matches!(self.pool[slot].packet.header, Header::Data(_));
-            if data && limits.ecn.is_some_and(|ecn| ecn.marks(port.queued[DATA], &mut port.random)) {
-                self.mark(i, slot);
+            if limits.ecn.is_some_and(|e| is_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut packet);
             }
         }
-        self.transmit(i, slot, start);
+        self.transmit(i, &packet, start);
     }
 
     /// Takes out of a first-in-first-out port's count what has begun to leave before `until`.
@@ -277,54 +218,52 @@ impl Slice<'_> {
     }
 
     /// A port of a switch that has to know at once what has left: PFC or a shared buffer.
-    fn enqueue_eager(&mut self, i: usize, slot: u32, now: u64) {
-        let packet = &self.pool[slot].packet;
+    fn enqueue_eager(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         let size = u32::from(packet.size);
         let class = if packet.is_control() && self.priority { CONTROL } else { DATA };
         if class == CONTROL {
             if self.ports[i].queued[CONTROL] + size > self.limits[usize::from(self.ports[i].limits)].control {
-                return self.discard(i, slot);
+                self.ports[i].counters.dropped += 1;
+                return;
             }
-        } else if !self.room(i, slot, size) {
-            match self.trim(i, slot) {
-                Verdict::Trimmed => self.serve(i, now),
-                Verdict::Drop => self.discard(i, slot),
+        } else if self.room(i, ingress, size) {
+            self.account(i, ingress, size, now);
+        } else {
+            if self.trim(i, Waiting { packet: *packet, ingress }) {
+                self.serve(i, now);
+            } else {
+                self.ports[i].counters.dropped += 1;
             }
             return;
-        } else {
-            self.account(i, slot, size, now);
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
         if open && port.serving_bytes == 0 && port.busy_until <= now && port.is_empty() {
-            self.begin(i, slot, class, now);
+            self.begin(i, packet, ingress, class, now);
         } else {
-            self.append(i, slot, class);
+            self.append(i, packet, ingress, class);
         }
     }
 
     /// Eager ports: a packet begins to leave now.
-    fn begin(&mut self, i: usize, slot: u32, class: usize, now: u64) {
-        let (ingress, size) = (self.pool[slot].ingress, u32::from(self.pool[slot].packet.size));
+    fn begin(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
         port.serving_ingress = ingress;
-        port.serving_bytes = if class == DATA { size } else { NOTHING_TO_RELEASE };
-        self.transmit(i, slot, now);
+        port.serving_bytes = if class == DATA { u32::from(packet.size) } else { NOTHING_TO_RELEASE };
+        self.transmit(i, packet, now);
         self.ports[i].serving_until = self.ports[i].busy_until;
     }
 
     /// Is there room in the switch for this much more data?
-    fn room(&self, i: usize, slot: u32, size: u32) -> bool {
+    fn room(&self, i: usize, ingress: u32, size: u32) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
-        if limits.pfc.is_some() {
-            let ingress = &self.ports[self.pool[slot].ingress as usize];
-            let headroom = limits.pfc.map_or(0, |p| p.headroom.0);
-            return u64::from(ingress.ingress_bytes + size) <= self.pause_above(i) + headroom;
+        if let Some(pfc) = limits.pfc {
+            let held = self.ports[ingress as usize].ingress_bytes;
+            return u64::from(held + size) <= self.pause_above(i) + pfc.headroom.0;
         }
-        let used = self.buffered[self.switch_of(i)];
         let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
-        let free = shared.buffer.0.saturating_sub(used);
-        u64::from(size) <= free && u64::from(self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
+        let free = shared.buffer.0.saturating_sub(self.buffered[self.switch_of(i)]);
+        u64::from(size) <= free && f64::from(self.ports[i].queued[DATA] + size) <= shared.alpha * free as f64
     }
 
     /// The number of buffered bytes per ingress port above which the neighbour is paused.
@@ -354,7 +293,7 @@ impl Slice<'_> {
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
-    fn account(&mut self, i: usize, slot: u32, size: u32, now: u64) {
+    fn account(&mut self, i: usize, ingress: u32, size: u32, now: u64) {
         let shared = self.plan.ports.shared.is_some();
         if shared {
             let switch = self.switch_of(i);
@@ -363,7 +302,7 @@ impl Slice<'_> {
         if self.plan.ports.pfc.is_none() {
             return;
         }
-        let ingress = self.pool[slot].ingress as usize;
+        let ingress = ingress as usize;
         self.ports[ingress].ingress_bytes += size;
         if !self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) > self.pause_above(i) {
             self.ports[ingress].ingress_paused = true;
@@ -395,7 +334,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A pause frame leaves by `port` as soon as the packet on the wire is through, and strikes the port at the other end.
+    /// A pause frame leaves by a port as soon as the packet on the wire is through, and strikes the port at the other end.
     fn send_pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
@@ -404,12 +343,22 @@ impl Slice<'_> {
         let time = port.busy_until + self.plan.topology.level(ends.level).latency.0;
         let target = self.cut.slice_of(ends.to);
         if target == self.index {
-            let source = self.sources.pause + ends.reverse.0;
-            self.events.push(Event { time, source, data: u32::from(on) });
+            self.send_pause_on(time, ends.reverse.0, on);
         } else {
             self.outbox[target].push(Crossing::Pause { time, link: ends.reverse.0, on });
         }
         self.look_later(i);
+    }
+
+    /// A pause frame is on its way to the port that feeds `link`.
+    pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
+        let source = self.sources.pause + link;
+        if link < self.cut.link_bases[1] {
+            let stop = self.host_stop(link / self.planes as u32);
+            self.calendar.note(time, stop, source, u32::from(on));
+        } else {
+            self.events.push(Event { time, source, data: u32::from(on) });
+        }
     }
 
     /// A pause frame has reached this port.
@@ -425,35 +374,27 @@ impl Slice<'_> {
             port.paused += now - port.paused_since;
             port.busy_until = port.busy_until.max(now);
         }
-        let link = port.link;
-        if link < self.cut.link_bases[1] {
-            let host = (link / u32::from(self.plan.topology.planes()) - self.first_host) as usize;
-            self.ports_changed(host, now);
-        } else {
+        if port.has(flag::EAGER) {
             self.serve(i, now);
         }
     }
 
-    /// The look at a port that was due at `now`; all arrivals of this instant are in.
+    /// The look at an eager port that was due at `now`; all arrivals of this instant are in.
     pub(super) fn look(&mut self, i: usize, now: u64) {
         if self.ports[i].look_at != now {
             return;
         }
-        self.ports[i].look_at = u64::MAX;
-        if self.ports[i].has(flag::EAGER) {
-            let port = &mut self.ports[i];
-            if port.serving_bytes > 0 && port.serving_until <= now {
-                let (ingress, size) = (port.serving_ingress as usize, port.serving_bytes);
-                port.serving_bytes = 0;
-                if size != NOTHING_TO_RELEASE {
-                    self.release(i, ingress, size, now);
-                }
+        self.sample_port(i, now);
+        let port = &mut self.ports[i];
+        port.look_at = u64::MAX;
+        if port.serving_bytes > 0 && port.serving_until <= now {
+            let (ingress, size) = (port.serving_ingress as usize, port.serving_bytes);
+            port.serving_bytes = 0;
+            if size != NOTHING_TO_RELEASE {
+                self.release(i, ingress, size, now);
             }
-            self.serve(i, now);
-        } else {
-            self.advance(i, now + 1);
-            self.look_later(i);
         }
+        self.serve(i, now);
     }
 
     /// Eager ports: begins the next transmission if the port is idle.
@@ -461,8 +402,8 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         if port.serving_bytes == 0 && port.busy_until <= now {
             if let Some(class) = port.next_class() {
-                let slot = self.take(i, class);
-                self.begin(i, slot, class, now);
+                let Waiting { packet, ingress } = self.take(i, class);
+                self.begin(i, &packet, ingress, class, now);
             }
         }
         self.look_later(i);
@@ -484,60 +425,51 @@ impl Slice<'_> {
             }
             let Some(class) = port.next_class() else { return };
             let start = port.busy_until;
-            let slot = self.take(i, class);
-            self.transmit(i, slot, start);
+            let Waiting { packet, .. } = self.take(i, class);
+            self.transmit(i, &packet, start);
         }
     }
 
     /// Takes the first packet of a class's queue, marking it if marks are set there.
     #[inline]
-    fn take(&mut self, i: usize, class: usize) -> u32 {
+    fn take(&mut self, i: usize, class: usize) -> Waiting {
         let port = &mut self.ports[i];
-        let slot = port.head[class];
-        let entry = &self.pool[slot];
-        port.head[class] = entry.next;
-        if entry.next == NIL {
-            port.tail[class] = NIL;
-        }
-        port.queued[class] -= u32::from(entry.packet.size);
+        let mut waiting = port.waiting[class].pop_front().expect("a class that is next has a packet");
+        port.queued[class] -= u32::from(waiting.packet.size);
         if class == DATA {
-            if let Some(ecn) = &self.limits[usize::from(port.limits)].ecn {
-                let data = matches!(entry.packet.header, Header::Data(_));
-                if ecn.at_dequeue && data && ecn.marks(port.queued[DATA], &mut port.random) {
-                    self.mark(i, slot);
-                }
+            let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);
+            if ecn.is_some_and(|e| is_data(&waiting.packet) && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut waiting.packet);
             }
         }
-        slot
+        waiting
     }
 
     /// A packet leaves by port `i` from `start` on.
     #[inline]
-    pub(super) fn transmit(&mut self, i: usize, slot: u32, start: u64) {
+    pub(super) fn transmit(&mut self, i: usize, packet: &Packet, start: u64) {
         let port = &mut self.ports[i];
-        let size = self.pool[slot].packet.size;
-        let end = start + port.transmission(size);
+        let end = start + port.transmission(packet.size);
         port.busy_until = end;
         port.counters.packets += 1;
-        port.counters.bytes += u64::from(size);
+        port.counters.bytes += u64::from(packet.size);
         self.hops += 1;
         let time = end + port.delay;
-        if port.flags & flag::ON_DEPARTURE != 0 {
-            return self.depart_special(i, slot, start, time);
-        }
         let (link, to) = (port.link, port.to);
-        let stop = self.stop(to, &self.pool[slot].packet);
-        self.pool[slot].stop = stop;
-        self.send_on(time, link, slot);
+        if self.sampling {
+            self.sampler.left(port.group, start, u64::from(packet.size));
+        }
+        if port.flags & flag::ON_DEPARTURE != 0 {
+            return self.depart_special(i, packet, start, time);
+        }
+        self.send_on(time, link, to, packet);
     }
 
     /// Departures from ports whose link is faulty, recorded, or leads to another slice.
-    fn depart_special(&mut self, i: usize, slot: u32, start: u64, time: u64) {
-        let port = &mut self.ports[i];
-        let (link, to) = (port.link, port.to);
-        let packet = self.pool[slot].packet;
-        if port.has(flag::CAPTURED) {
-            self.capture(Time(start), link, packet);
+    fn depart_special(&mut self, i: usize, packet: &Packet, start: u64, time: u64) {
+        let (link, to) = (self.ports[i].link, self.ports[i].to);
+        if self.ports[i].has(flag::CAPTURED) {
+            self.capture(Time(start), link, *packet);
         }
         let port = &mut self.ports[i];
         if port.has(flag::FAULTY) {
@@ -547,17 +479,14 @@ impl Slice<'_> {
             if cut || (loss > 0.0 && port.random.chance(loss)) {
                 port.counters.lost += 1;
                 self.packets.lost += 1;
-                self.pool.release(slot);
                 return;
             }
         }
         if port.has(flag::REMOTE) {
             let target = self.cut.slice_of(crate::NodeId(to));
-            self.outbox[target].push(Crossing::Packet { time, link, node: to, packet });
-            self.pool.release(slot);
+            self.outbox[target].push(Crossing::Packet { time, link, node: to, packet: *packet });
         } else {
-            self.pool[slot].stop = self.stop(to, &packet);
-            self.send_on(time, link, slot);
+            self.send_on(time, link, to, packet);
         }
     }
 
@@ -570,28 +499,31 @@ impl Slice<'_> {
         }
     }
 
-    /// Makes sure that a port with something to do is looked at in time.
-    #[inline]
+    /// Makes sure that an eager port is looked at when its transmission ends or its next one can begin.
     fn look_later(&mut self, i: usize) {
         let port = &mut self.ports[i];
-        let mut at = if port.serving_bytes > 0 {
+        let at = if port.serving_bytes > 0 {
             port.serving_until
         } else if port.next_class().is_some() {
-            port.busy_until + port.slack()
+            port.busy_until
         } else {
-            u64::MAX
+            return;
         };
-        if let Some(first) = port.inbox.iter().map(|a| a.time).min() {
-            at = at.min(first + port.slack());
-        }
         if at < port.look_at {
             port.look_at = at;
             self.events.push(Event { time: at, source: self.sources.look + port.link, data: 0 });
         }
     }
+}
 
-    /// Bytes of data that wait at a port.
-    pub(super) fn waiting(&self, i: usize) -> Bytes {
-        Bytes(u64::from(self.ports[i].queued[DATA]))
-    }
+/// Only whole data packets are marked and trimmed.
+#[inline]
+fn is_data(packet: &Packet) -> bool {
+    matches!(packet.header, Header::Data(_))
+}
+
+#[inline]
+fn mark(port: &mut Port, packet: &mut Packet) {
+    packet.flags = packet.flags.with(Flags::CE);
+    port.counters.marked += 1;
 }

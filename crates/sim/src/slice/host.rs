@@ -1,24 +1,21 @@
 //! A host in the fabric: an endpoint, its NIC ports, and the flows that start and end there.
 
 use super::{Crossing, Slice};
-use crate::event::Event;
+use crate::calendar::{Batch, Note, Turn};
 use crate::measure::{PATH_SLOTS, PathCounters};
 use crate::plan::Start;
-use crate::port::{Arrival, flag, sort_arrivals};
+use crate::port::flag;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
 use strandway_proto::{ConnectionId, Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
 
-/// A host. Like ports, hosts are lazy: everything that happens to one is decided at most half a propagation delay after it
-/// happens, in order of time.
+/// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
     pub(crate) endpoint: Endpoint,
-    /// Packets on their way to it.
-    inbox: Vec<Arrival>,
     /// Flows that a trigger of its own has released: when each is posted, in order.
     released: Vec<(u64, u32)>,
-    /// When a wake-up is pending.
-    wake_at: u64,
+    /// The window in which a visit is due; `u64::MAX` before the first.
+    visit: u64,
     /// Brought up to here.
     now: u64,
     /// When it has something to do next: nothing happens before, unless it is told something.
@@ -31,9 +28,8 @@ impl Host {
     pub(super) fn new(endpoint: Endpoint) -> Host {
         Host {
             endpoint,
-            inbox: Vec::new(),
             released: Vec::new(),
-            wake_at: u64::MAX,
+            visit: u64::MAX,
             now: 0,
             next_at: u64::MAX,
             ask_again_at: 0,
@@ -41,82 +37,59 @@ impl Host {
     }
 }
 
-impl Host {
-    /// Reads what its next visit is about to touch.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
-        self.next_at ^ self.endpoint.touch_ready()
-    }
-
-    /// Reads what a packet on its way to it is about to touch.
-    #[inline]
-    pub(super) fn touch_inbox(&self) -> u64 {
-        self.wake_at ^ self.inbox.len() as u64
-    }
-
-    pub(super) fn inbox(&self) -> &[Arrival] {
-        &self.inbox
-    }
-}
-
 impl Slice<'_> {
-    /// A packet is on its way to a host.
-    #[inline]
-    pub(super) fn send_to_host(&mut self, h: usize, arrival: Arrival) {
-        self.hosts[h].inbox.push(arrival);
-        self.wake_later(h, arrival.time);
-    }
-
-    /// Makes sure that a host is visited in time for something that happens to it at `time`.
-    #[inline]
-    fn wake_later(&mut self, h: usize, time: u64) {
-        let wake = time.saturating_add(self.ports[h * self.planes].slack());
-        let host = &mut self.hosts[h];
-        if wake < host.wake_at {
-            host.wake_at = wake;
-            self.events.push(Event { time: wake, source: self.sources.wake + self.first_host + h as u32, data: 0 });
-        }
-    }
-
-    /// A host's wake-up.
-    pub(super) fn wake(&mut self, h: usize, now: u64) {
-        if self.hosts[h].wake_at == now {
-            self.hosts[h].wake_at = u64::MAX;
-            self.advance_host(h, now + 1);
-            self.sleep(h);
-        }
-    }
-
-    /// Decides everything that happens to a host before `until`.
-    pub(super) fn advance_host(&mut self, h: usize, until: u64) {
-        if !self.hosts[h].inbox.is_empty() {
-            let mut inbox = std::mem::take(&mut self.hosts[h].inbox);
-            sort_arrivals(&mut inbox);
-            let mut done = 0;
-            while let Some(arrival) = inbox.get(done).filter(|a| a.time < until) {
-                self.deliver(h, arrival.time, arrival.slot);
-                done += 1;
+    /// Decides everything that happens to a host from `from` up to `until`, a window or its part.
+    pub(super) fn visit_host(&mut self, h: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
+        for turn in turns {
+            let time = from + u64::from(turn.offset);
+            if time >= until {
+                break;
             }
-            inbox.drain(..done);
-            self.hosts[h].inbox = inbox;
+            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+                self.deliver(h, time, &arrival.packet);
+            } else if turn.source != self.sources.visit {
+                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals.len()]);
+            }
         }
         self.run_host(h, until);
+        let host = &mut self.hosts[h];
+        if host.next_at != u64::MAX {
+            let window = self.calendar.window_of(host.next_at);
+            if !(self.calendar.window_of(until)..=window).contains(&host.visit) {
+                host.visit = window;
+                let stop = (self.ports.len() + h) as u32;
+                self.calendar.note(host.next_at, stop, self.sources.visit, 0);
+            }
+        }
     }
 
-    /// Sees to a host's next wake-up.
-    fn sleep(&mut self, h: usize) {
-        let host = &self.hosts[h];
-        let arrival = host.inbox.iter().map(|a| a.time).min().unwrap_or(u64::MAX);
-        self.wake_later(h, arrival.min(host.next_at));
+    /// Something other than a packet comes to a host.
+    fn disturb(&mut self, h: usize, now: u64, note: &Note) {
+        if self.hosts[h].next_at < now {
+            self.run_host(h, now);
+        }
+        let host = &mut self.hosts[h];
+        host.now = now;
+        host.ask_again_at = 0;
+        if note.source < self.sources.trigger {
+            let port = self.local(note.source - self.sources.pause);
+            self.pause(port, now, note.data != 0);
+        } else if note.source < self.sources.flow {
+            self.fire(note.data, HostId(self.first_host + h as u32), now);
+        } else if note.source < self.sources.fault {
+            self.post(h, note.data, now);
+        } else {
+            self.break_or_mend(note.data as usize, now);
+        }
+        self.run_host(h, now + 1);
     }
 
     /// A packet has arrived at a host.
     #[inline]
-    fn deliver(&mut self, h: usize, now: u64, slot: u32) {
+    fn deliver(&mut self, h: usize, now: u64, packet: &Packet) {
         if self.hosts[h].next_at < now {
             self.run_host(h, now);
         }
-        let packet = &self.pool[slot].packet;
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
@@ -133,31 +106,15 @@ impl Slice<'_> {
         } else {
             host.endpoint.handle_packet(Time(now), packet);
         }
-        self.pool.release(slot);
         while let Some(told) = self.hosts[h].endpoint.poll_event() {
             self.told(h, now, told);
         }
         self.run_host(h, now + 1);
     }
 
-    /// A NIC port was paused, resumed, lost or found again.
-    pub(super) fn ports_changed(&mut self, h: usize, now: u64) {
-        self.bring_to(h, now);
-        self.run_host(h, now + 1);
-        self.sleep(h);
-    }
-
-    /// Lets a host do everything before `now`, when something is about to change for it.
-    fn bring_to(&mut self, h: usize, now: u64) {
-        self.advance_host(h, now);
-        let host = &mut self.hosts[h];
-        host.now = now;
-        host.ask_again_at = 0;
-    }
-
     /// Lets a host do everything of its own accord before `until`: timers, releases and transmissions in order of time.
     #[inline]
-    fn run_host(&mut self, h: usize, until: u64) {
+    pub(super) fn run_host(&mut self, h: usize, until: u64) {
         loop {
             let host = &self.hosts[h];
             let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
@@ -235,8 +192,7 @@ impl Slice<'_> {
             Header::Cnp => self.packets.notifications += 1,
             Header::Probe { .. } => {}
         }
-        let slot = self.pool.put(packet);
-        self.transmit(first + plane, slot, now);
+        self.transmit(first + plane, &packet, now);
     }
 
     /// The application's part: flows end, and what waited for them begins.
@@ -282,20 +238,23 @@ impl Slice<'_> {
         let source = self.sources.trigger + order;
         let target = self.cut.slice_of_host(home);
         if target == self.index {
-            self.events.push(Event { time, source, data: trigger });
+            self.send_news(time, source, trigger);
         } else {
             self.outbox[target].push(Crossing::Trigger { time, source, trigger });
         }
     }
 
-    /// News of a trigger fired elsewhere has come to the host that counts it.
-    pub(super) fn fire_here(&mut self, trigger: u32, now: u64) {
-        let Some(home) = self.home(trigger) else { return };
-        let h = (home.0 - self.first_host) as usize;
-        self.bring_to(h, now);
-        self.fire(trigger, home, now);
-        self.run_host(h, now + 1);
-        self.sleep(h);
+    /// News of a trigger fired elsewhere is on its way to the host that counts it.
+    pub(super) fn send_news(&mut self, time: u64, source: u32, trigger: u32) {
+        if let Some(home) = self.home(trigger) {
+            self.calendar.note(time, self.host_stop(home.0), source, trigger);
+        }
+    }
+
+    /// A flow will begin.
+    pub(super) fn send_release(&mut self, time: u64, flow: u32) {
+        let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
+        self.calendar.note(time, self.host_stop(source.0), self.sources.flow + flow, flow);
     }
 
     /// A trigger was fired; when that was the last time it needed, its flows begin.
@@ -319,21 +278,11 @@ impl Slice<'_> {
                 let at = released.partition_point(|&(t, f)| (t, f) < (time, flow));
                 released.insert(at, (time, flow));
             } else if target == self.index {
-                self.events.push(Event { time, source: self.sources.flow + flow, data: flow });
+                self.send_release(time, flow);
             } else {
                 self.outbox[target].push(Crossing::Release { time, flow });
             }
         }
-    }
-
-    /// A flow begins.
-    pub(super) fn start(&mut self, flow: u32, now: u64) {
-        let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
-        let h = (source.0 - self.first_host) as usize;
-        self.bring_to(h, now);
-        self.post(h, flow, now);
-        self.run_host(h, now + 1);
-        self.sleep(h);
     }
 
     /// A flow's message is posted.

@@ -3,6 +3,7 @@
 use super::host::Host;
 use super::watch::Sampler;
 use super::{FaultEvent, LinkFaults, Slice, Sources};
+use crate::calendar::{Calendar, Order, window_span};
 use crate::event::{Event, EventQueue};
 use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
 use crate::plan::{Plan, Start};
@@ -124,14 +125,20 @@ fn environment(plan: &Plan, profile: usize) -> Environment {
     }
 }
 
-/// The event set for one slice: a bucket should hold some dozens of events if every link is busy, and the buckets should
-/// reach as far ahead as a packet on the slowest link of a level.
+/// The events of eager ports and late routing: a bucket should hold some dozens if every link is busy, and the buckets
+/// should reach as far ahead as a packet on the slowest link of a level.
 fn event_queue(plan: &Plan, slices: usize) -> EventQueue {
     let topology = &plan.topology;
     let packet = topology.level(0).rate.time_for(Bytes(4096)).0;
     let width = packet * 64 * slices as u64 / u64::from(topology.links()).max(1);
-    let ahead = (0..topology.tiers()).map(|l| topology.level(l)).map(|l| l.latency + l.rate.time_for(Bytes(8192))).max();
-    EventQueue::new(width, ahead.map_or(packet, |a| a.0 * 5 / 4))
+    EventQueue::new(width, ahead(topology) * 5 / 4)
+}
+
+/// How far ahead of its departure a packet arrives, at the most.
+fn ahead(topology: &Topology) -> u64 {
+    let inside = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core].map(|k| topology.latency_inside(k).0);
+    let longest = (0..topology.tiers()).map(|l| topology.level(l)).map(|l| l.latency + l.rate.time_for(Bytes(8192)));
+    longest.map(|l| l.0).max().unwrap_or(0) + inside.into_iter().max().unwrap_or(0)
 }
 
 impl<'a> Slice<'a> {
@@ -150,6 +157,8 @@ impl<'a> Slice<'a> {
             index,
             sources: Sources::new(plan),
             router: Router::new(topology, plan.routing, plan.seed),
+            calendar: Calendar::new(0, 1, 0),
+            order: Order::default(),
             events: event_queue(plan, cut.slices),
             pool: Pool::default(),
             fifos: Vec::new(),
@@ -168,11 +177,7 @@ impl<'a> Slice<'a> {
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),
-            route_late: fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..))),
-            fetching: topology.hosts() / cut.slices as u32 >= 512,
-            leaving: Vec::new(),
-            tell_by: u64::MAX,
-            lookahead: (topology.shortest_latency().0 / 2).max(1),
+            by_event: false,
             eager: plan.ports.pfc.is_some() || plan.ports.shared.is_some(),
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
@@ -185,9 +190,13 @@ impl<'a> Slice<'a> {
             reported: (0, 0),
             sampler: Sampler::new(plan),
         };
+        let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
+        slice.by_event = slice.eager || routing_changes;
         slice.make_ports();
-        slice.mark_ports(faults);
         slice.make_hosts();
+        let window = window_span(topology.shortest_latency().0);
+        slice.calendar = Calendar::new(slice.ports.len() + slice.hosts.len(), window, ahead(topology));
+        slice.mark_ports(faults);
         slice.schedule_starts();
         slice
     }
@@ -215,6 +224,7 @@ impl<'a> Slice<'a> {
                 let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
                 port.set(flag::EAGER, eager && is_switch);
                 port.set(flag::FIFO, fifo && is_switch);
+                port.group = topology.group_index(&ends) as u16;
                 port.set(flag::LAST, is_switch && ends.level == 0);
                 port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
                 self.ports.push(port);
@@ -245,8 +255,18 @@ impl<'a> Slice<'a> {
                 FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) => Some(link),
                 FaultEvent::Routed(..) => None,
             };
-            if link.is_none_or(|l| owner(l) == Some(self.index)) {
-                self.events.push(Event { time, source: self.sources.fault + n as u32, data: n as u32 });
+            let source = self.sources.fault + n as u32;
+            match link {
+                Some(link) if owner(link) != Some(self.index) => {}
+                Some(link) if link.0 < self.cut.link_bases[1] => {
+                    let stop = self.host_stop(link.0 / self.planes as u32);
+                    self.calendar.note(time, stop, source, n as u32);
+                }
+                Some(link) if !self.by_event => {
+                    let stop = self.local(link.0) as u32;
+                    self.calendar.note(time, stop, source, n as u32);
+                }
+                _ => self.events.push(Event { time, source, data: n as u32 }),
             }
             if let FaultEvent::Rate(link, _) = event {
                 if owner(link) == Some(self.index) {
@@ -291,9 +311,7 @@ impl<'a> Slice<'a> {
                 Start::At(time) => {
                     let source = self.plan.connections[flow.connection as usize].source;
                     if self.cut.slice_of_host(source) == self.index {
-                        let event =
-                            Event { time: time.0, source: self.sources.flow + index as u32, data: index as u32 };
-                        self.events.push(event);
+                        self.send_release(time.0, index as u32);
                     }
                 }
                 Start::On(trigger, _) => self.triggers[trigger as usize].1.push(index as u32),

@@ -3,18 +3,13 @@
 use super::Slice;
 use crate::measure::GroupSeries;
 use crate::plan::Plan;
+use crate::port::DATA;
 
 /// Points of the time series of one slice.
 pub(super) struct Sampler {
-    /// The next point's instant; `u64::MAX` without a time series.
-    pub(super) next: u64,
     every: u64,
     delivered: Vec<u64>,
     groups: Vec<GroupSeries>,
-    /// Bytes that had left per group at the last point.
-    left: Vec<u64>,
-    /// The group of each port of the slice.
-    group_of: Vec<u16>,
 }
 
 /// Points are no more than this; a longer run ends its series there.
@@ -23,25 +18,20 @@ const POINTS_MAX: usize = 1 << 20;
 impl Sampler {
     pub(super) fn new(plan: &Plan) -> Sampler {
         let every = plan.sample_every.map_or(u64::MAX, |s| s.0.max(1));
-        let groups = plan.topology.groups().len();
-        Sampler {
-            next: every,
-            every,
-            delivered: Vec::new(),
-            groups: vec![GroupSeries::default(); groups],
-            left: vec![0; groups],
-            group_of: Vec::new(),
-        }
+        Sampler { every, delivered: Vec::new(), groups: vec![GroupSeries::default(); plan.topology.groups().len()] }
     }
 
     /// New payload has arrived.
     pub(super) fn delivered(&mut self, now: u64, bytes: u64) {
-        let point = (now / self.every) as usize;
-        if point < POINTS_MAX {
-            if self.delivered.len() <= point {
-                self.delivered.resize(point + 1, 0);
-            }
-            self.delivered[point] += bytes;
+        if let Some(point) = at(&mut self.delivered, (now / self.every) as usize) {
+            *point += bytes;
+        }
+    }
+
+    /// A packet has begun to leave by a port of a group.
+    pub(super) fn left(&mut self, group: u16, start: u64, bytes: u64) {
+        if let Some(point) = at(&mut self.groups[usize::from(group)].bytes, (start / self.every) as usize) {
+            *point += bytes;
         }
     }
 
@@ -50,48 +40,48 @@ impl Sampler {
     }
 }
 
+/// A point of a series, which grows to hold it.
+fn at<T: Copy + Default>(points: &mut Vec<T>, index: usize) -> Option<&mut T> {
+    if index >= POINTS_MAX {
+        return None;
+    }
+    if index >= points.len() {
+        points.resize(index + 1, T::default());
+    }
+    Some(&mut points[index])
+}
+
 impl Slice<'_> {
-    /// Takes every point that lies at or before `now`.
-    #[cold]
-    pub(super) fn sample_before(&mut self, now: u64) {
-        while self.sampler.next <= now {
-            let at = self.sampler.next;
-            if self.sampler.groups[0].bytes.len() >= POINTS_MAX {
-                self.sampler.next = u64::MAX;
-                return;
-            }
-            self.sample(at);
-            self.sampler.next = at.saturating_add(self.sampler.every);
+    /// Adds what waits at a port to every point of the series up to `now` that it has not been added to.
+    #[inline]
+    pub(super) fn sample_port(&mut self, i: usize, now: u64) {
+        if self.sampling {
+            self.sample_port_until(i, now);
         }
     }
 
-    fn sample(&mut self, at: u64) {
-        if self.sampler.group_of.is_empty() {
-            let topology = &self.plan.topology;
-            self.sampler.group_of = self
-                .ports
-                .iter()
-                .map(|p| topology.ends(crate::LinkId(p.link)).map_or(u16::MAX, |e| topology.group_index(&e) as u16))
-                .collect();
-        }
-        let groups = self.sampler.groups.len();
-        let (mut left, mut queued, mut longest) = (vec![0u64; groups], vec![0u64; groups], vec![0u32; groups]);
-        for i in 0..self.ports.len() {
-            let group = usize::from(self.sampler.group_of[i]);
-            if group >= groups {
+    fn sample_port_until(&mut self, i: usize, now: u64) {
+        let every = self.sampler.every;
+        // Point `k` is the state at the end of interval `k`, just before what happens at that instant.
+        while let Some(time) = (self.ports[i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
+            if self.ports[i].is_empty() && !self.ports[i].has(crate::port::flag::FIFO) {
+                self.ports[i].sampled = now / every;
+                return;
+            }
+            self.drain(i, time);
+            let point = self.ports[i].sampled as usize;
+            self.ports[i].sampled += 1;
+            let waiting = self.ports[i].queued[DATA];
+            if waiting == 0 {
                 continue;
             }
-            self.advance(i, at);
-            left[group] += self.ports[i].counters.bytes;
-            let waiting = self.waiting(i).0;
-            queued[group] += waiting;
-            longest[group] = longest[group].max(waiting as u32);
+            let group = &mut self.sampler.groups[usize::from(self.ports[i].group)];
+            if let Some(sum) = at(&mut group.queued, point) {
+                *sum += u64::from(waiting);
+            }
+            if let Some(most) = at(&mut group.queued_max, point) {
+                *most = (*most).max(waiting);
+            }
         }
-        for (group, series) in self.sampler.groups.iter_mut().enumerate() {
-            series.bytes.push(left[group] - self.sampler.left[group]);
-            series.queued.push(queued[group]);
-            series.queued_max.push(longest[group]);
-        }
-        self.sampler.left = left;
     }
 }

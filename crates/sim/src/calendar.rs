@@ -1,0 +1,313 @@
+//! What is to come, by window, then by neighbourhood.
+//!
+//! Time is cut into windows no longer than the shortest link's delay, so that nothing that happens in a window can reach
+//! another port or host within it. All that is kept in order is which window something belongs to, and which group of
+//! neighbouring ports or hosts it goes to; the order within one port is made when its turn comes.
+
+use std::collections::BTreeMap;
+use strandway_proto::Packet;
+
+/// A packet that comes to a port or host: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Arrival {
+    /// The port or host.
+    pub(crate) stop: u32,
+    /// From the start of the window, in ps.
+    pub(crate) offset: u32,
+    /// The link that it comes by.
+    pub(crate) link: u32,
+    pub(crate) packet: Packet,
+}
+
+const _: () = assert!(size_of::<Arrival>() == 64, "one cache line per packet in the fabric");
+
+/// Something other than a packet that happens to a port or host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// The port or host.
+    pub(crate) stop: u32,
+    /// From the start of the window, in ps.
+    pub(crate) offset: u32,
+    /// Orders what happens at one instant, and says what it is: see [`crate::slice::Sources`].
+    pub(crate) source: u32,
+    /// What the source needs.
+    pub(crate) data: u32,
+}
+
+/// Neighbours that are visited together: `1 << GROUP_SHIFT`. Their state and what comes to them in a window fit the cache
+/// of a core.
+const GROUP_SHIFT: u32 = 6;
+/// Ports or hosts of a group.
+pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
+
+/// At most so many windows ahead are kept in the ring; what lies beyond costs more.
+const WINDOWS_MAX: u64 = 1024;
+
+/// What comes to one group in one window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) notes: Vec<Note>,
+}
+
+/// What is to come, by window and group.
+pub(crate) struct Calendar {
+    /// A window spans `1 << shift` picoseconds.
+    shift: u32,
+    /// Number of windows in the ring less one; the number is a power of two.
+    mask: u64,
+    groups: usize,
+    /// By window, then group.
+    ring: Vec<Batch>,
+    /// Entries per window of the ring.
+    counts: Vec<u64>,
+    /// The window that is being worked on; entries lie in it or behind it.
+    window: u64,
+    far: BTreeMap<u64, Batch>,
+}
+
+impl Calendar {
+    /// An empty calendar for `stops` ports and hosts, in windows of at most `window` ps, of which those up to `ahead` ps are
+    /// at hand.
+    pub(crate) fn new(stops: usize, window: u64, ahead: u64) -> Calendar {
+        let shift = window.max(1).ilog2().min(31);
+        let windows = ((ahead >> shift) + 3).next_power_of_two().min(WINDOWS_MAX);
+        let groups = stops.div_ceil(GROUP).max(1);
+        Calendar {
+            shift,
+            mask: windows - 1,
+            groups,
+            ring: vec![Batch::default(); windows as usize * groups],
+            counts: vec![0; windows as usize],
+            window: 0,
+            far: BTreeMap::new(),
+        }
+    }
+
+    /// Number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// The batch that something at `time` belongs to, and its offset in the window.
+    #[inline]
+    fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, u32) {
+        let window = time >> self.shift;
+        debug_assert!(window >= self.window, "{time} ps lies before window {}", self.window);
+        let offset = (time & ((1 << self.shift) - 1)) as u32;
+        if window - self.window <= self.mask {
+            let slot = (window & self.mask) as usize;
+            self.counts[slot] += 1;
+            (&mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize], offset)
+        } else {
+            (self.far.entry(window).or_default(), offset)
+        }
+    }
+
+    /// A packet will be at a stop at `time`, in the present window or later.
+    #[inline]
+    pub(crate) fn put(&mut self, time: u64, stop: u32, link: u32, packet: &Packet) {
+        let (batch, offset) = self.batch(time, stop);
+        batch.arrivals.push(Arrival { stop, offset, link, packet: *packet });
+    }
+
+    /// Something else will happen at `time`, in the present window or later.
+    #[inline]
+    pub(crate) fn note(&mut self, time: u64, stop: u32, source: u32, data: u32) {
+        let (batch, offset) = self.batch(time, stop);
+        batch.notes.push(Note { stop, offset, source, data });
+    }
+
+    /// The number of the window in which `time` lies.
+    #[inline]
+    pub(crate) fn window_of(&self, time: u64) -> u64 {
+        time >> self.shift
+    }
+
+    /// When a window starts.
+    #[inline]
+    pub(crate) fn start_of(&self, window: u64) -> u64 {
+        window << self.shift
+    }
+
+    /// The first window with something in it.
+    pub(crate) fn next_window(&self) -> Option<u64> {
+        let near = (0..=self.mask).find(|ahead| self.counts[((self.window + ahead) & self.mask) as usize] > 0);
+        let far = self.far.keys().next().copied();
+        match near.map(|ahead| self.window + ahead) {
+            Some(near) => Some(far.map_or(near, |far| near.min(far))),
+            None => far,
+        }
+    }
+
+    /// Goes on to `window`, which nothing lies before.
+    pub(crate) fn begin(&mut self, window: u64) {
+        self.window = window;
+        while let Some((&near, _)) = self.far.first_key_value().filter(|(w, _)| **w - window <= self.mask) {
+            let slot = (near & self.mask) as usize;
+            let batch = self.far.remove(&near).unwrap_or_default();
+            self.counts[slot] += (batch.arrivals.len() + batch.notes.len()) as u64;
+            for arrival in batch.arrivals {
+                self.ring[slot * self.groups + (arrival.stop >> GROUP_SHIFT) as usize].arrivals.push(arrival);
+            }
+            for note in batch.notes {
+                self.ring[slot * self.groups + (note.stop >> GROUP_SHIFT) as usize].notes.push(note);
+            }
+        }
+    }
+
+    /// Takes out what comes to a group in the present window. To be given back when done, for its memory.
+    pub(crate) fn take(&mut self, group: usize) -> Batch {
+        let slot = (self.window & self.mask) as usize;
+        let batch = std::mem::take(&mut self.ring[slot * self.groups + group]);
+        self.counts[slot] -= (batch.arrivals.len() + batch.notes.len()) as u64;
+        batch
+    }
+
+    /// Gives back what `take` gave.
+    pub(crate) fn give_back(&mut self, group: usize, mut batch: Batch) {
+        batch.arrivals.clear();
+        batch.notes.clear();
+        let slot = (self.window & self.mask) as usize;
+        self.ring[slot * self.groups + group] = batch;
+    }
+}
+
+/// Something of a batch: when, from where, and its place among the arrivals, or behind them among the notes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) offset: u32,
+    pub(crate) source: u32,
+    pub(crate) index: u32,
+}
+
+/// Puts a batch in order of (stop, time, source) without moving it.
+#[derive(Default)]
+pub(crate) struct Order {
+    turns: Vec<Turn>,
+    starts: Vec<u32>,
+}
+
+impl Order {
+    /// The order of `batch`.
+    pub(crate) fn arrange(&mut self, batch: &Batch) {
+        self.starts.clear();
+        self.starts.resize(GROUP + 2, 0);
+        let starts = &mut self.starts[..];
+        for stop in batch.arrivals.iter().map(|a| a.stop).chain(batch.notes.iter().map(|n| n.stop)) {
+            starts[(stop as usize % GROUP) + 2] += 1;
+        }
+        for i in 2..GROUP + 2 {
+            starts[i] += starts[i - 1];
+        }
+        let count = batch.arrivals.len() + batch.notes.len();
+        self.turns.clear();
+        self.turns.resize(count, Turn { offset: 0, source: 0, index: 0 });
+        let arrivals = batch.arrivals.iter().map(|a| (a.stop, a.offset, a.link));
+        let notes = batch.notes.iter().map(|n| (n.stop, n.offset, n.source));
+        for (index, (stop, offset, source)) in arrivals.chain(notes).enumerate() {
+            let start = &mut starts[(stop as usize % GROUP) + 1];
+            self.turns[*start as usize] = Turn { offset, source, index: index as u32 };
+            *start += 1;
+        }
+        for stop in 0..GROUP {
+            let (from, to) = (self.starts[stop] as usize, self.starts[stop + 1] as usize);
+            sort_turns(&mut self.turns[from..to]);
+        }
+    }
+
+    /// The turns of the `n`-th stop of the group.
+    #[inline]
+    pub(crate) fn of(&self, n: usize) -> &[Turn] {
+        &self.turns[self.starts[n] as usize..self.starts[n + 1] as usize]
+    }
+}
+
+/// Puts what happens to one stop in order of (time, source); it nearly is.
+#[inline]
+fn sort_turns(turns: &mut [Turn]) {
+    let key = |t: &Turn| u64::from(t.offset) << 32 | u64::from(t.source);
+    if turns.len() > 64 {
+        return turns.sort_unstable_by_key(key);
+    }
+    for i in 1..turns.len() {
+        let turn = turns[i];
+        let mut at = i;
+        while at > 0 && key(&turn) < key(&turns[at - 1]) {
+            turns[at] = turns[at - 1];
+            at -= 1;
+        }
+        turns[at] = turn;
+    }
+}
+
+/// Length in ps of a window for links of at least this delay: the largest power of two that is no longer.
+pub(crate) const fn window_span(shortest: u64) -> u64 {
+    let shift = if shortest == 0 { 0 } else { shortest.ilog2() };
+    1 << if shift < 31 { shift } else { 31 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use strandway_proto::packet::{Flags, Header};
+    use strandway_proto::{ConnectionId, HostId, PathId};
+
+    fn packet() -> Packet {
+        let (source, destination) = (HostId(0), HostId(1));
+        let (connection, path) = (ConnectionId(0), PathId(0));
+        Packet { source, destination, connection, path, size: 64, flags: Flags::NONE, header: Header::Cnp }
+    }
+
+    proptest! {
+        #[test]
+        fn everything_comes_out_in_its_window_in_order(
+            steps in prop::collection::vec((0u64..40_000, 0u32..300, 0u32..9, any::<bool>(), any::<bool>()), 1..400),
+        ) {
+            let mut calendar = Calendar::new(300, 1000, 8000);
+            let mut order = Order::default();
+            let mut model: BTreeMap<u64, Vec<(u32, u64, u32)>> = BTreeMap::new();
+            let mut window = 0u64;
+            for (delay, stop, source, is_packet, go_on) in steps {
+                let time = calendar.start_of(window) + delay;
+                let source = if is_packet { source } else { source + 100 };
+                if is_packet {
+                    calendar.put(time, stop, source, &packet());
+                } else {
+                    calendar.note(time, stop, source, 7);
+                }
+                model.entry(calendar.window_of(time)).or_default().push((stop, time, source));
+                if go_on {
+                    let next = calendar.next_window();
+                    prop_assert_eq!(next, model.keys().next().copied());
+                    window = next.unwrap_or(window);
+                    calendar.begin(window);
+                    let mut got = Vec::new();
+                    for group in 0..calendar.groups() {
+                        let batch = calendar.take(group);
+                        order.arrange(&batch);
+                        for n in 0..GROUP {
+                            for turn in order.of(n) {
+                                let stop = (group * GROUP + n) as u32;
+                                let note = (turn.index as usize).checked_sub(batch.arrivals.len());
+                                let of_stop = match note {
+                                    Some(note) => batch.notes[note].stop,
+                                    None => batch.arrivals[turn.index as usize].stop,
+                                };
+                                prop_assert_eq!(of_stop, stop);
+                                got.push((stop, calendar.start_of(window) + u64::from(turn.offset), turn.source));
+                            }
+                        }
+                        calendar.give_back(group, batch);
+                    }
+                    let mut expected = model.remove(&window).unwrap_or_default();
+                    expected.sort_unstable();
+                    prop_assert_eq!(got, expected);
+                }
+            }
+        }
+    }
+}
