@@ -65,6 +65,8 @@ pub(crate) struct Calendar {
     /// The window that is being worked on; entries lie in it or behind it.
     window: u64,
     far: BTreeMap<u64, Batch>,
+    /// Memory of batches that are done; the last one is taken first, since it is warm.
+    spare: Vec<Vec<Arrival>>,
 }
 
 impl Calendar {
@@ -82,6 +84,7 @@ impl Calendar {
             counts: vec![0; windows as usize],
             window: 0,
             far: BTreeMap::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -99,7 +102,13 @@ impl Calendar {
         if window - self.window <= self.mask {
             let slot = (window & self.mask) as usize;
             self.counts[slot] += 1;
-            (&mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize], offset)
+            let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
+            if batch.arrivals.capacity() == 0 {
+                if let Some(spare) = self.spare.pop() {
+                    batch.arrivals = spare;
+                }
+            }
+            (batch, offset)
         } else {
             (self.far.entry(window).or_default(), offset)
         }
@@ -166,11 +175,11 @@ impl Calendar {
     }
 
     /// Gives back what `take` gave.
-    pub(crate) fn give_back(&mut self, group: usize, mut batch: Batch) {
-        batch.arrivals.clear();
-        batch.notes.clear();
-        let slot = (self.window & self.mask) as usize;
-        self.ring[slot * self.groups + group] = batch;
+    pub(crate) fn give_back(&mut self, mut batch: Batch) {
+        if batch.arrivals.capacity() > 0 {
+            batch.arrivals.clear();
+            self.spare.push(batch.arrivals);
+        }
     }
 }
 
@@ -301,7 +310,7 @@ mod tests {
                                 got.push((stop, calendar.start_of(window) + u64::from(turn.offset), turn.source));
                             }
                         }
-                        calendar.give_back(group, batch);
+                        calendar.give_back(batch);
                     }
                     let mut expected = model.remove(&window).unwrap_or_default();
                     expected.sort_unstable();

@@ -9,7 +9,7 @@ fn look() {
         ("perm1024", leaf_spine(1024, 32, 32), permutation(1024, 2_000_000, 1)),
         ("perm8192", leaf_spine(8192, 64, 64), permutation(8192, 1_000_000, 1)),
     ] {
-        for threads in [1] {
+        for threads in [1,1,1] {
             let mut plan = plan(topology.clone(), preset("uec"), &flows);
             plan.threads = threads;
             let at = std::time::Instant::now();

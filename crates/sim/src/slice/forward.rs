@@ -435,6 +435,10 @@ impl Slice<'_> {
     fn take(&mut self, i: usize, class: usize) -> Waiting {
         let port = &mut self.ports[i];
         let mut waiting = port.waiting[class].pop_front().expect("a class that is next has a packet");
+        if port.waiting[class].is_empty() {
+            // Begins again at the start of its memory, which is warm.
+            port.waiting[class].clear();
+        }
         port.queued[class] -= u32::from(waiting.packet.size);
         if class == DATA {
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);
