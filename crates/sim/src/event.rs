@@ -66,8 +66,6 @@ pub(crate) struct EventQueue {
     position: usize,
     /// Beyond the ring.
     far: BinaryHeap<Reverse<Event>>,
-    /// Handed out as a batch up to here.
-    batched: usize,
     /// For sorting: where each run of a bucket begins.
     starts: Vec<u32>,
 }
@@ -89,7 +87,6 @@ impl EventQueue {
             current: Vec::new(),
             position: 0,
             far: BinaryHeap::new(),
-            batched: 0,
             starts: vec![0; (1 << SORT_BITS) + 1],
         }
     }
@@ -156,28 +153,11 @@ impl EventQueue {
         bucket.events += 1;
     }
 
-    /// Begins a new batch of up to `count` events of this bucket, if the last one is all taken out.
-    #[inline]
-    pub(crate) fn begin_batch(&mut self, count: usize) -> bool {
-        if self.position < self.batched {
-            return false;
-        }
-        self.batched = (self.position + count).min(self.current.len());
-        true
-    }
-
-    /// What is left of the present batch.
-    #[inline]
-    pub(crate) fn batch(&self) -> &[Event] {
-        &self.current[self.position..self.batched]
-    }
-
     /// Makes the next bucket that holds something the current one; false if there is none.
     pub(crate) fn advance(&mut self) -> bool {
         debug_assert!(self.is_bucket_done());
         self.current.clear();
         self.position = 0;
-        self.batched = 0;
         let near = self.next_occupied();
         let far = self.far.peek().map(|Reverse(e)| e.time >> self.shift);
         let next = match (near, far) {

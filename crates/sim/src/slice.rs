@@ -166,6 +166,7 @@ impl<'a> Slice<'a> {
         self.calendar.begin(self.calendar.window_of(from));
         while self.events.peek() < until {
             let Some(event) = self.events.pop_before(until) else { break };
+            debug_assert!(event.time >= self.now, "an event at {} ps is late at {} ps", event.time, self.now);
             self.now = event.time;
             self.events_done += 1;
             self.handle(event);

@@ -238,7 +238,7 @@ impl Slice<'_> {
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
-        if open && port.serving_bytes == 0 && port.busy_until <= now && port.is_empty() {
+        if open && port.serving_bytes == 0 && port.busy_until <= now && port.next_class().is_none() {
             self.begin(i, packet, ingress, class, now);
         } else {
             self.append(i, packet, ingress, class);
@@ -513,6 +513,7 @@ impl Slice<'_> {
         } else {
             return;
         };
+        debug_assert!(at >= self.now, "a look at {at} ps is late at {} ps", self.now);
         if at < port.look_at {
             port.look_at = at;
             self.events.push(Event { time: at, source: self.sources.look + port.link, data: 0 });
