@@ -211,8 +211,9 @@ impl Order {
             starts[i] += starts[i - 1];
         }
         let count = batch.arrivals.len() + batch.notes.len();
-        self.turns.clear();
-        self.turns.resize(count, Turn { offset: 0, source: 0, index: 0 });
+        if self.turns.len() < count {
+            self.turns.resize(count, Turn { offset: 0, source: 0, index: 0 });
+        }
         let arrivals = batch.arrivals.iter().map(|a| (a.stop, a.offset, a.link));
         let notes = batch.notes.iter().map(|n| (n.stop, n.offset, n.source));
         for (index, (stop, offset, source)) in arrivals.chain(notes).enumerate() {

@@ -109,7 +109,12 @@ impl Slice<'_> {
         while let Some(told) = self.hosts[h].endpoint.poll_event() {
             self.told(h, now, told);
         }
-        self.run_host(h, now + 1);
+        // Data that calls for no answer yet changes nothing about what the host does next.
+        let host = &self.hosts[h];
+        let quiet = matches!(packet.header, Header::Data(_)) && host.next_at > now && host.released.is_empty();
+        if !quiet || host.endpoint.wants_control() {
+            self.run_host(h, now + 1);
+        }
     }
 
     /// Lets a host do everything of its own accord before `until`: timers, releases and transmissions in order of time.
