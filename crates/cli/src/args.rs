@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Run one scenario under several profiles: one table, one row per profile
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
-    /// Run every combination of a scenario's [sweep]: one row per combination
+    /// Run every combination of a scenario's sweep: one row per combination
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
     /// Tell what a profile, policy or fabric consists of: parameters, defaults, units, sources
@@ -90,7 +90,7 @@ pub(crate) struct Common {
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Seed of all random streams, instead of [run] seed
+    /// Seed of all random streams, instead of the scenario's
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Threads of one run; results do not depend on it
@@ -114,7 +114,7 @@ pub(crate) struct Common {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Record packets of [run] capture, or of the first host, as a pcap file
+    /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
 }

@@ -50,7 +50,10 @@ impl Outputs {
 fn open(path: Option<&PathBuf>, flag: &str) -> Result<Option<Output>, Failure> {
     path.map(|path| {
         Output::open(path).map_err(|e| {
-            Failure::Usage(format!("{flag} {}: cannot be written: {e}; name a file in a folder that you can write to", path.display()))
+            Failure::Usage(format!(
+                "{flag} {}: cannot be written: {e}; name a file in a folder that you can write to",
+                path.display()
+            ))
         })
     })
     .transpose()
@@ -64,8 +67,9 @@ pub(crate) fn finish(output: Output, contents: &[u8]) -> Result<(), Failure> {
 
 /// Opens a file that no flag names.
 pub(crate) fn open_here(path: &Path) -> Result<Output, Failure> {
-    Output::open(path)
-        .map_err(|e| Failure::Usage(format!("{}: cannot be written: {e}; run in a folder that you can write to", path.display())))
+    Output::open(path).map_err(|e| {
+        Failure::Usage(format!("{}: cannot be written: {e}; run in a folder that you can write to", path.display()))
+    })
 }
 
 /// Prints on standard output; a reader that has gone away is no error of ours.

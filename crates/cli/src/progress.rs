@@ -47,12 +47,12 @@ impl Bars {
 
     /// Watches a run until the watch is dropped.
     pub(crate) fn watch(&self, label: &str, experiment: &Experiment, control: Arc<Control>) -> Watch {
-        let flows = experiment.plan.flows.len() as u64;
+        let work = Work { flows: experiment.plan.flows.len() as u64, hops: experiment.expected_hops().max(1) };
         let bars = self.bars.clone();
         let label = label.to_string();
         let done = Arc::new(AtomicBool::new(false));
         let over = done.clone();
-        let thread = std::thread::spawn(move || look(bars, &label, flows, &control, &over));
+        let thread = std::thread::spawn(move || look(bars, &label, work, &control, &over));
         Watch { done, thread: Some(thread) }
     }
 }
@@ -73,7 +73,14 @@ impl Drop for Watch {
     }
 }
 
-fn look(bars: Option<MultiProgress>, label: &str, flows: u64, control: &Control, done: &AtomicBool) {
+/// What there is to do.
+#[derive(Clone, Copy)]
+struct Work {
+    flows: u64,
+    hops: u64,
+}
+
+fn look(bars: Option<MultiProgress>, label: &str, work: Work, control: &Control, done: &AtomicBool) {
     let began = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     while !done.load(Ordering::Relaxed) {
@@ -83,29 +90,37 @@ fn look(bars: Option<MultiProgress>, label: &str, flows: u64, control: &Control,
         }
         let elapsed = began.elapsed();
         let Some(bars) = bars.as_ref().filter(|_| elapsed > LONG) else { continue };
-        let bar = bar.get_or_insert_with(|| new_bar(bars, label, flows));
-        let hops = control.packet_hops() as f64 / elapsed.as_secs_f64();
-        let finished = control.finished();
-        let left = if finished == 0 { String::new() } else { left(elapsed, finished, flows) };
-        bar.set_position(finished);
-        let simulated = control.simulated();
-        bar.set_message(format!("{simulated} simulated, {:.1} M hops/s{left}", hops / 1e6));
+        let bar = bar.get_or_insert_with(|| new_bar(bars, label, work));
+        let hops = control.packet_hops();
+        let per_second = hops as f64 / elapsed.as_secs_f64();
+        bar.set_position(hops.min(work.hops));
+        bar.set_message(format!(
+            "{} simulated, {} of {} flows, {:.1} million hops/s{}",
+            control.simulated(),
+            control.finished(),
+            work.flows,
+            per_second / 1e6,
+            left(work.hops.saturating_sub(hops), per_second)
+        ));
     }
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
 }
 
-/// The estimated time left. Flows of one size tend to finish together at the end, so this is an upper bound.
-fn left(elapsed: Duration, finished: u64, flows: u64) -> String {
-    let seconds = elapsed.as_secs_f64() * (flows - finished.min(flows)) as f64 / finished as f64;
-    format!(", at most {seconds:.0} s left")
+/// The estimated time left, while there is something to estimate by: retransmissions may take a run beyond its expected
+/// hops.
+fn left(hops: u64, per_second: f64) -> String {
+    if hops == 0 || per_second <= 0.0 {
+        return String::new();
+    }
+    format!(", about {:.0} s left", (hops as f64 / per_second).ceil())
 }
 
-fn new_bar(bars: &MultiProgress, label: &str, flows: u64) -> ProgressBar {
-    let bar = bars.add(ProgressBar::new(flows));
-    let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} flows, {msg}");
+fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {
+    let bar = bars.add(ProgressBar::new(work.hops));
+    let style = ProgressStyle::with_template("{prefix}[{bar:24}] {percent} %, {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-    bar.set_prefix(label.to_string());
+    bar.set_prefix(if label.is_empty() { String::new() } else { format!("{label} ") });
     bar
 }

@@ -64,8 +64,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let topology = fabric.topology.clone();
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
-    let context =
-        Context { sink, topology: &topology, rate: derived.rate, seed: run.seed };
+    let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed };
     let traffic = generate(&context, &workloads);
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
     let ideal = Span(last.0 + busy.0 + derived.base_rtt.0);
@@ -127,8 +126,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     Some(experiment)
 }
 
-/// About 200 points over a run that meets little contention, at a round distance; but no shorter than a dozen packets take,
-/// or every point would show the grain of packets rather than a rate.
+/// About 200 points over a run that meets little contention, at a round distance; but no shorter than a dozen packets
+/// take, or every point would show the grain of packets rather than a rate.
 fn sample_interval(ideal: Span, packet: Span) -> Span {
     let wanted = ((ideal.0 + ideal.0 / 4) / 200).max(packet.0 * 12);
     let mut power = 1;
@@ -176,6 +175,19 @@ impl Experiment {
         if self.plan.capture.is_none() {
             self.plan.capture = run::capture("host0", 1_000_000, &self.plan.topology).ok();
         }
+    }
+
+    /// About how many packet hops the run takes if nothing is sent twice: what progress is measured against.
+    pub fn expected_hops(&self) -> u64 {
+        let transport = &self.profile().transport;
+        let mtu = u64::from(transport.mtu);
+        let acks = mtu as f64 / transport.ack_every.0.max(mtu) as f64;
+        let hops = |m: &Message| {
+            let (from, to) = self.ends(m);
+            m.bytes.div_ceil(mtu).max(1) * self.plan.topology.hops(from, to) as u64
+        };
+        let data: u64 = self.messages.iter().map(hops).sum();
+        (data as f64 * (1.0 + acks)) as u64
     }
 
     /// Who sends a message to whom.

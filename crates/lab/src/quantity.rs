@@ -39,21 +39,21 @@ impl Size {
 /// A unit: its accepted spellings (the first is the one to recommend) and its size in base units.
 type Unit = (&'static [&'static str], u64);
 
-const TIME: &[Unit] = &[
+static TIME: &[Unit] = &[
     (&["us", "µs", "μs"], 1_000_000),
     (&["ms"], 1_000_000_000),
     (&["ns"], 1_000),
     (&["ps"], 1),
     (&["s"], 1_000_000_000_000),
 ];
-const RATE: &[Unit] = &[
+static RATE: &[Unit] = &[
     (&["Gbps", "Gb/s", "Gbit/s"], 1_000_000_000),
     (&["Mbps", "Mb/s", "Mbit/s"], 1_000_000),
     (&["kbps", "kb/s", "kbit/s"], 1_000),
     (&["bps", "b/s", "bit/s"], 1),
     (&["Tbps", "Tb/s", "Tbit/s"], 1_000_000_000_000),
 ];
-const BYTES: &[Unit] = &[
+static BYTES: &[Unit] = &[
     (&["MB"], 1_000_000),
     (&["MiB"], 1 << 20),
     (&["kB", "KB"], 1_000),
@@ -178,10 +178,16 @@ fn exact(text: &str, units: &[Unit], what: &str, example: &str) -> Result<u64, Q
     let (plain, unit) = split(text);
     if unit.is_empty() {
         let best = units[0].0[0];
-        return Err(error(format!("{what} needs a unit"), format!("write \"{plain} {best}\" if that is what you mean")));
+        return Err(error(
+            format!("{what} needs a unit"),
+            format!("write \"{plain} {best}\" if that is what you mean"),
+        ));
     }
     let found = units.iter().find(|(names, _)| names.contains(&unit)).or_else(|| {
-        // Case matters only where it tells bits from bytes or mega from milli.
+        // Case matters where it tells bits from bytes; elsewhere one unit at most is meant.
+        if std::ptr::eq(units, BYTES) {
+            return None;
+        }
         let mut alike = units.iter().filter(|(names, _)| names.iter().any(|n| n.eq_ignore_ascii_case(unit)));
         alike.next().filter(|_| alike.next().is_none())
     });
@@ -194,7 +200,10 @@ fn exact(text: &str, units: &[Unit], what: &str, example: &str) -> Result<u64, Q
     let value = mantissa.checked_mul(u128::from(size)).map(|v| (v + scale / 2) / scale);
     match value {
         Some(value) if value <= LIMIT => Ok(value as u64),
-        _ => Err(error(format!("{what} of \"{}\" is more than a run can hold", text.trim()), format!("write, say, \"{example}\""))),
+        _ => Err(error(
+            format!("{what} of \"{}\" is more than a run can hold", text.trim()),
+            format!("write, say, \"{example}\""),
+        )),
     }
 }
 
@@ -223,7 +232,8 @@ mod tests {
 
     #[test]
     fn wrong_quantities_say_what_to_write() {
-        let cases: &[(&str, fn(&str) -> String, &str)] = &[
+        type Show = fn(&str) -> String;
+        let cases: &[(&str, Show, &str)] = &[
             ("400", |t| show(rate(t)), "needs a unit; write \"400 Gbps\""),
             ("2", |t| show(span(t)), "needs a unit; write \"2 us\""),
             ("50 GBps", |t| show(rate(t)), "in bits per second"),
@@ -235,7 +245,7 @@ mod tests {
             ("1e3 us", |t| show(span(t)), "powers of ten"),
             ("1.2.3 us", |t| show(span(t)), "is no number"),
             ("5 parsec", |t| show(span(t)), "no unit of time"),
-            ("5 Mb", |t| show(bytes(t)), ""),
+            ("5 Mb", |t| show(bytes(t)), "no unit of size"),
             ("999999999999 TB", |t| show(bytes(t)), "more than a run can hold"),
             ("123456789012345678901234 B", |t| show(bytes(t)), "too many digits"),
             ("3 bananas", |t| show(ratio(t)), "no unit of a plain number"),

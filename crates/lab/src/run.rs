@@ -1,8 +1,8 @@
 //! Runs an experiment.
 
 use crate::plan::Experiment;
-use crate::report::Report;
 use crate::problem::Problems;
+use crate::report::Report;
 use crate::sweep::{Row, Variant};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -133,7 +133,9 @@ impl Scenario {
             let shown = show(next);
             let single = next.as_array().is_some_and(|items| items.len() == 1);
             let inner = if single { next.get_mut(0) } else { Some(next) };
-            let Some(Value::Table(table)) = inner else { return Err(format!("`{part}` is {shown}, which has no keys")) };
+            let Some(Value::Table(table)) = inner else {
+                return Err(format!("`{part}` is {shown}, which has no keys"));
+            };
             place = table;
         }
         place.insert(last.clone(), value);

@@ -2,7 +2,7 @@
 
 use super::{judge, load};
 use crate::Failure;
-use crate::args::{CompareArgs, Common, SweepArgs};
+use crate::args::{Common, CompareArgs, SweepArgs};
 use crate::outputs::{Outputs, finish};
 use crate::progress::{Bars, interrupted};
 use strandway_lab::{Row, Rows, Scenario, Variant, report};

@@ -60,7 +60,11 @@ fn named(name: &str) -> Result<String, Failure> {
     if name == "transport" || name == "switch" {
         let mut profile = Profile::preset("uec").ok_or_else(|| Failure::Run("the preset uec is missing".into()))?;
         let groups = profile.groups();
-        return Ok(groups.into_iter().filter(|(group, _)| *group == name).map(|(group, set)| table(group, set)).collect());
+        return Ok(groups
+            .into_iter()
+            .filter(|(group, _)| *group == name)
+            .map(|(group, set)| table(group, set))
+            .collect());
     }
     Err(Failure::Usage(format!("`{name}` has no explanation; `strandway explain` lists what has")))
 }
@@ -82,7 +86,9 @@ fn table(group: &str, set: &dyn ParameterSet) -> String {
 
 fn fabric(args: &ExplainArgs) -> Result<String, Failure> {
     let Some(path) = &args.scenario else {
-        return Err(Failure::Usage("explain fabric: needs a scenario; write `strandway explain fabric my.toml`".into()));
+        return Err(Failure::Usage(
+            "explain fabric: needs a scenario; write `strandway explain fabric my.toml`".into(),
+        ));
     };
     let mut scenario = Scenario::load(path)?;
     for change in &args.set {

@@ -35,7 +35,11 @@ impl Findings {
             file: self.file.clone(),
             line,
             key: String::new(),
-            value: if value.is_empty() { String::new() } else { format!("`{}`", value.chars().take(40).collect::<String>()) },
+            value: if value.is_empty() {
+                String::new()
+            } else {
+                format!("`{}`", value.chars().take(40).collect::<String>())
+            },
             what: what.into(),
             remedy: remedy.into(),
         });

@@ -49,7 +49,11 @@ fn heading(kind: &str, headline: &str, lead: &str) -> String {
 }
 
 fn stat(number: &str, text: &str) -> String {
-    format!("<div class=\"card stat\"><div class=\"n\">{}</div><div class=\"t\">{}</div></div>", escape(number), escape(text))
+    format!(
+        "<div class=\"card stat\"><div class=\"n\">{}</div><div class=\"t\">{}</div></div>",
+        escape(number),
+        escape(text)
+    )
 }
 
 /// A chart with its title and a sentence that says what it shows.
@@ -72,7 +76,11 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         out.push_str("<tr>");
         for cell in row {
             // A cell may bring its own tag along, with a class.
-            if cell.starts_with("<td") { out.push_str(cell) } else { let _ = write!(out, "<td>{cell}</td>"); }
+            if cell.starts_with("<td") {
+                out.push_str(cell)
+            } else {
+                let _ = write!(out, "<td>{cell}</td>");
+            }
         }
         out.push_str("</tr>");
     }

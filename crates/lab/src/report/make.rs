@@ -314,13 +314,10 @@ fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
         let ends = topology.ends(LinkId(i as u32))?;
         (l.packets > 0).then(|| utilisation(l.bytes, topology.level(ends.level).rate, span))
     };
-    let mut order: Vec<(f64, u64, usize)> = measured
-        .links
-        .iter()
-        .enumerate()
-        .filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i)))
-        .collect();
-    let by_heat = |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2));
+    let mut order: Vec<(f64, u64, usize)> =
+        measured.links.iter().enumerate().filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i))).collect();
+    let by_heat =
+        |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2));
     order.sort_unstable_by(by_heat);
     order.truncate(10);
     order
@@ -375,7 +372,8 @@ fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFact
     let merge = points.div_ceil(SERIES_POINTS);
     let every = series.every * merge as u64;
     let cut = |n: usize| n.min(points);
-    let sums = |values: &[u64]| -> Vec<u64> { values[..cut(values.len())].chunks(merge).map(|c| c.iter().sum()).collect() };
+    let sums =
+        |values: &[u64]| -> Vec<u64> { values[..cut(values.len())].chunks(merge).map(|c| c.iter().sum()).collect() };
     let peaks = |values: &[u64]| -> Vec<u64> {
         values[..cut(values.len())].chunks(merge).map(|c| c.iter().copied().max().unwrap_or(0)).collect()
     };
@@ -446,7 +444,9 @@ fn expectations(experiment: &Experiment, report: &Report, lives: &[Life]) -> Vec
 /// The process's peak resident memory so far.
 fn peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
 
@@ -458,7 +458,10 @@ mod tests {
     fn percentiles_are_by_nearest_rank() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         let s = spread(values);
-        assert_eq!((s.min, s.p50, s.p90, s.p99, s.p999, s.max), (Some(1.0), Some(50.0), Some(90.0), Some(99.0), Some(100.0), Some(100.0)));
+        assert_eq!(
+            (s.min, s.p50, s.p90, s.p99, s.p999, s.max),
+            (Some(1.0), Some(50.0), Some(90.0), Some(99.0), Some(100.0), Some(100.0))
+        );
         assert_eq!(s.mean, Some(50.5));
         assert_eq!(spread(vec![7.0]).p999, Some(7.0));
         assert_eq!(spread(Vec::new()).max, None);

@@ -27,7 +27,9 @@ pub fn report(report: &Report) -> String {
     if !f.unfinished.is_empty() {
         out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
     }
-    out.push_str("\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n");
+    out.push_str(
+        "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n",
+    );
     out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
     let counts = [p.sent, p.delivered, p.retransmitted, p.marked, p.trimmed, p.dropped, p.lost, p.timeouts, p.pauses];
     out.push_str(&counts.map(count).join(" | "));
@@ -40,7 +42,12 @@ pub fn report(report: &Report) -> String {
         out.push_str("\n| expected | bound | value | |\n|---|--:|--:|---|\n");
         for e in &report.expect {
             let value = e.value.map_or("none".to_string(), |v| format!("{v:.3}"));
-            out.push_str(&format!("| `{}` | {} | {value} | {} |\n", e.key, escape(&e.bound), if e.met { "met" } else { "**missed**" }));
+            out.push_str(&format!(
+                "| `{}` | {} | {value} | {} |\n",
+                e.key,
+                escape(&e.bound),
+                if e.met { "met" } else { "**missed**" }
+            ));
         }
     }
     out
@@ -48,7 +55,9 @@ pub fn report(report: &Report) -> String {
 
 /// One row per run.
 pub fn rows(title: &str, rows: &[Row]) -> String {
-    let mut out = format!("# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | trimmed | resent |\n");
+    let mut out = format!(
+        "# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | trimmed | resent |\n"
+    );
     out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for row in rows {
         let r = &row.report;

@@ -32,8 +32,21 @@ pub fn report(report: &Report) -> String {
 pub fn rows(rows: &[Row]) -> String {
     let mut table = table();
     table.set_header(
-        ["", "flows", "FCT mean", "p50", "p99", "max", "goodput/host", "dropped", "trimmed", "resent", "timeouts", "expect"]
-            .map(heading),
+        [
+            "",
+            "flows",
+            "FCT mean",
+            "p50",
+            "p99",
+            "max",
+            "goodput/host",
+            "dropped",
+            "trimmed",
+            "resent",
+            "timeouts",
+            "expect",
+        ]
+        .map(heading),
     );
     for row in rows {
         let r = &row.report;
@@ -116,7 +129,7 @@ pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -133,7 +146,12 @@ pub(crate) fn fabric_line(report: &Report) -> String {
     let f = &report.fabric;
     let planes = if f.planes > 1 { format!(", {} planes", f.planes) } else { String::new() };
     let switches = if f.tiers == 3 {
-        format!("{} leaves, {} aggregation switches, {} cores", count(f.leaves.into()), count(f.spines.into()), count(f.cores.into()))
+        format!(
+            "{} leaves, {} aggregation switches, {} cores",
+            count(f.leaves.into()),
+            count(f.spines.into()),
+            count(f.cores.into())
+        )
     } else {
         format!("{} leaves, {} spines", count(f.leaves.into()), count(f.spines.into()))
     };
@@ -194,7 +212,8 @@ fn packets_table(report: &Report) -> String {
 fn links_table(report: &Report) -> String {
     let mut table = table();
     table.set_header(
-        ["links", "count", "use, mean", "busiest", "longest queue", "marked", "trimmed", "dropped", "lost", "paused"].map(heading),
+        ["links", "count", "use, mean", "busiest", "longest queue", "marked", "trimmed", "dropped", "lost", "paused"]
+            .map(heading),
     );
     for g in report.links.iter().take(24) {
         table.add_row(vec![
@@ -210,7 +229,8 @@ fn links_table(report: &Report) -> String {
             right(if g.paused_us > 0.0 { us(Some(g.paused_us)) } else { "0".into() }),
         ]);
     }
-    let more = if report.links.len() > 24 { format!("\nand {} more groups", report.links.len() - 24) } else { String::new() };
+    let more =
+        if report.links.len() > 24 { format!("\nand {} more groups", report.links.len() - 24) } else { String::new() };
     format!("{table}{more}\n")
 }
 
@@ -220,7 +240,11 @@ fn unfinished(report: &Report) -> String {
     let shown: Vec<&str> = f.unfinished.iter().take(10).map(String::as_str).collect();
     let more = left as usize - shown.len();
     let more = if more > 0 { format!(" and {} more", count(more as u64)) } else { String::new() };
-    let never = if f.never_started > 0 { format!(" ({} of them never started)", count(f.never_started)) } else { String::new() };
+    let never = if f.never_started > 0 {
+        format!(" ({} of them never started)", count(f.never_started))
+    } else {
+        String::new()
+    };
     format!(
         "{} flows did not finish{never}: the run ended with \"{}\" at {}\n  {}{more}\n",
         count(left),
@@ -234,8 +258,15 @@ fn expect_table(report: &Report) -> String {
     let mut table = table();
     table.set_header(["expected", "bound", "value", ""].map(heading));
     for e in &report.expect {
-        let value = e.value.map_or("none".to_string(), |v| format!("{v:.4}").trim_end_matches('0').trim_end_matches('.').to_string());
-        table.add_row(vec![Cell::new(&e.key), right(&e.bound), right(value), Cell::new(if e.met { "met" } else { "MISSED" })]);
+        let value = e
+            .value
+            .map_or("none".to_string(), |v| format!("{v:.4}").trim_end_matches('0').trim_end_matches('.').to_string());
+        table.add_row(vec![
+            Cell::new(&e.key),
+            right(&e.bound),
+            right(value),
+            Cell::new(if e.met { "met" } else { "MISSED" }),
+        ]);
     }
     format!("{table}\n")
 }
@@ -266,7 +297,8 @@ pub fn fabric(experiment: &Experiment) -> String {
     let mut row = |name: &str, value: String| rows.push((name.to_string(), value));
     row("fabric", fabric_line(&template));
     row("directed links", count(template.fabric.directed_links.into()));
-    for (level, name) in ["host to leaf", "leaf to tier 1", "tier 1 to core"].iter().enumerate().take(topology.tiers()) {
+    for (level, name) in ["host to leaf", "leaf to tier 1", "tier 1 to core"].iter().enumerate().take(topology.tiers())
+    {
         let l = topology.level(level);
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));
     }
@@ -275,21 +307,38 @@ pub fn fabric(experiment: &Experiment) -> String {
     row("base RTT", format!("{} over {} links each way", d.base_rtt, topology.longest_hops()));
     let packets = d.bdp.0 as f64 / d.packet.0 as f64;
     row("BDP of a plane", format!("{} ({packets:.1} packets)", bytes(d.bdp.0)));
-    let queue = if ports.pfc.is_some() { "unlimited: PFC decides at the ingress".to_string() } else { bytes(ports.data_queue.0) };
+    let queue = if ports.pfc.is_some() {
+        "unlimited: PFC decides at the ingress".to_string()
+    } else {
+        bytes(ports.data_queue.0)
+    };
     row("data queue of a port", queue);
     row("control queue of a port", bytes(ports.control_queue.0));
     row("overflow", if ports.trim.is_some() { "packets are trimmed" } else { "packets are dropped" }.to_string());
-    row("ECN", ports.ecn.map_or("off".to_string(), |e| {
-        let when = if e.at_dequeue { "as packets leave" } else { "as packets arrive" };
-        let chance = percent(e.probability);
-        format!("from {} with rising probability up to {chance}, always from {}, {when}", bytes(e.low.0), bytes(e.high.0))
-    }));
-    row("PFC", ports.pfc.map_or("off".to_string(), |p| {
-        format!("pauses above {}, resumes at {}, headroom {}", bytes(p.xoff.0), bytes(p.xon.0), bytes(p.headroom.0))
-    }));
-    row("shared buffer", ports.shared.map_or("none: every port has its own".to_string(), |s| {
-        format!("{} per switch, dynamic threshold with alpha {}", bytes(s.buffer.0), s.alpha)
-    }));
+    row(
+        "ECN",
+        ports.ecn.map_or("off".to_string(), |e| {
+            let when = if e.at_dequeue { "as packets leave" } else { "as packets arrive" };
+            let chance = percent(e.probability);
+            format!(
+                "from {} with rising probability up to {chance}, always from {}, {when}",
+                bytes(e.low.0),
+                bytes(e.high.0)
+            )
+        }),
+    );
+    row(
+        "PFC",
+        ports.pfc.map_or("off".to_string(), |p| {
+            format!("pauses above {}, resumes at {}, headroom {}", bytes(p.xoff.0), bytes(p.xon.0), bytes(p.headroom.0))
+        }),
+    );
+    row(
+        "shared buffer",
+        ports.shared.map_or("none: every port has its own".to_string(), |s| {
+            format!("{} per switch, dynamic threshold with alpha {}", bytes(s.buffer.0), s.alpha)
+        }),
+    );
     row("priority of control packets", if ports.priority { "strict" } else { "none" }.to_string());
     row("connections", count(experiment.plan.connections.len() as u64));
     row("flows", format!("{} of {} in all", count(template.flows.total), bytes(template.flows.bytes)));

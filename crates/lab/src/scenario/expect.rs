@@ -107,7 +107,11 @@ fn parse(text: &str) -> Result<Test, String> {
             Some(_) => middle.abs() * quantity::ratio(away).map_err(|e| e.what)?,
             None => number(away)?,
         };
-        return if away < 0.0 { Err("a tolerance cannot be negative".into()) } else { Ok(Test::Between(middle - away, middle + away)) };
+        return if away < 0.0 {
+            Err("a tolerance cannot be negative".into())
+        } else {
+            Ok(Test::Between(middle - away, middle + away))
+        };
     }
     if let Some((low, high)) = text.split_once("..") {
         let (low, high) = (number(low)?, number(high)?);
@@ -127,7 +131,12 @@ pub(crate) fn check(sink: &Sink, bounds: &[Bound], known: &BTreeMap<String, Opti
         let shown = format!("\"{}\"", bound.text);
         if let Some((name, field)) = flow_key(&bound.key) {
             if !flow(name) {
-                sink.add(&key, shown, format!("there is no flow \"{name}\""), "write flow.host0->host13.fct_us, or flow.ID.fct_us");
+                sink.add(
+                    &key,
+                    shown,
+                    format!("there is no flow \"{name}\""),
+                    "write flow.host0->host13.fct_us, or flow.ID.fct_us",
+                );
             } else if !["fct_us", "received_us"].contains(&field) {
                 sink.add(&key, shown, format!("a flow has no `{field}`"), "write fct_us or received_us");
             }

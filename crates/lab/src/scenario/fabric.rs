@@ -99,7 +99,7 @@ fn switches(section: &Section<'_>) -> Switches {
 /// Rates and latencies of the levels. `planes` share the NIC's rate.
 fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
     let nic = section.rate("rate").unwrap_or(default);
-    if nic.0 % planes != 0 {
+    if !nic.0.is_multiple_of(planes) {
         section.wrong("rate", format!("does not split evenly over {planes} planes"), "choose a multiple");
         return None;
     }
@@ -121,7 +121,14 @@ fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 
 }
 
 /// Switches above a tier so that its uplinks carry what its downlinks bring, divided by `oversubscription`.
-fn uplinks(section: &Section<'_>, down: u64, down_rate: Rate, up_rate: Rate, bundle: u64, oversubscription: f64) -> u64 {
+fn uplinks(
+    section: &Section<'_>,
+    down: u64,
+    down_rate: Rate,
+    up_rate: Rate,
+    bundle: u64,
+    oversubscription: f64,
+) -> u64 {
     let wanted = down as f64 * down_rate.0 as f64 / up_rate.0 as f64 / bundle as f64 / oversubscription;
     let whole = wanted.round().max(1.0);
     if (wanted - whole).abs() > 1e-6 * whole && section.has("oversubscription") {
@@ -175,7 +182,11 @@ fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
     let k = section.count("k", 2, 160);
     let k = match k {
         Some(k) if k % 2 == 1 => {
-            section.wrong("k", "a fat tree needs an even number of switch ports", format!("write {} or {}", k - 1, k + 1));
+            section.wrong(
+                "k",
+                "a fat tree needs an even number of switch ports",
+                format!("write {} or {}", k - 1, k + 1),
+            );
             return None;
         }
         Some(k) => k,
@@ -185,10 +196,15 @@ fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
         }
     };
     let full = k * k * k / 4;
-    let explicit = ["hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"].iter().any(|key| section.has(key));
+    let explicit =
+        ["hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"].iter().any(|key| section.has(key));
     let hosts = if section.has("hosts") { hosts? } else { full };
     if hosts > full && !explicit {
-        section.wrong("hosts", format!("are more than a fat tree of k = {k} holds, {full}"), "raise `k` or leave it out");
+        section.wrong(
+            "hosts",
+            format!("are more than a fat tree of k = {k} holds, {full}"),
+            "raise `k` or leave it out",
+        );
         return None;
     }
     let hosts_per_leaf = section.count("hosts_per_leaf", 1, COUNT_MAX).unwrap_or(k / 2);
@@ -218,14 +234,23 @@ fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
         hosts_per_leaf: small(hosts_per_leaf),
         spines: small(aggs),
         leaf_bundle: small(bundle),
-        pods: Some(Pods { leaves_per_pod: small(leaves_per_pod), cores_per_spine: small(cores), core_bundle: small(core_bundle) }),
+        pods: Some(Pods {
+            leaves_per_pod: small(leaves_per_pod),
+            cores_per_spine: small(cores),
+            core_bundle: small(core_bundle),
+        }),
     };
     make(section, shape, levels, inside)
 }
 
 fn make(section: &Section<'_>, shape: Shape, levels: [Level; 3], inside: [Span; 3]) -> Option<Topology> {
     if u64::from(shape.spines) * u64::from(shape.leaf_bundle) > COUNT_MAX {
-        section.sink.add(section.name(), "", "a leaf has more than 65,536 uplinks", "lower `spines`, `bundle` or rates");
+        section.sink.add(
+            section.name(),
+            "",
+            "a leaf has more than 65,536 uplinks",
+            "lower `spines`, `bundle` or rates",
+        );
         return None;
     }
     match Topology::new(shape, levels, inside) {
@@ -273,7 +298,12 @@ impl Fabric {
 
         let queue = pick(own.queue, of_bdp(wish.queue_bdp));
         if queue < packet {
-            complain("queue", queue, format!("does not hold one packet of {} B", packet.0), "write more, say \"1 BDP\"".into());
+            complain(
+                "queue",
+                queue,
+                format!("does not hold one packet of {} B", packet.0),
+                "write more, say \"1 BDP\"".into(),
+            );
         }
         let pfc = own.pfc.unwrap_or(wish.pfc);
         let trimming = own.trimming.unwrap_or(wish.trimming && !pfc);
@@ -291,11 +321,16 @@ impl Fabric {
         let pfc = pfc.then(|| self.pfc(packet, bdp, &complain));
         let shared = own.shared_buffer.map(|size| SharedSettings {
             buffer: size.resolve(bdp, packet),
-            // Sheet baselines.md section 3: 1/8 per ingress with PFC; 1 is what switches use for lossy queues.
+            // DCQCN paper, section 4: 1/8 per ingress with PFC; 1 is what switches commonly use for lossy queues.
             alpha: own.alpha.unwrap_or(if pfc.is_some() { 0.125 } else { 1.0 }),
         });
         if own.alpha.is_some() && own.shared_buffer.is_none() {
-            sink.add("fabric.alpha", "", "has no meaning without a shared buffer", "add, say, shared_buffer = \"32 MB\"");
+            sink.add(
+                "fabric.alpha",
+                "",
+                "has no meaning without a shared buffer",
+                "add, say, shared_buffer = \"32 MB\"",
+            );
         }
         let settings = PortSettings {
             priority: own.priority.unwrap_or(true),
@@ -315,9 +350,11 @@ impl Fabric {
         let own = &self.switches;
         let pick = |own: Option<Size>, default: Bytes| own.map_or(default, |size| size.resolve(bdp, packet));
         let levels = (0..self.topology.tiers()).map(|level| self.topology.level(level));
-        // What is under way when the pause takes effect: two latencies' worth and two packets (baselines.md section 3).
+        // What is under way when the pause takes effect: two latencies' worth, the packet being sent here and the one
+        // being sent there. The default is that of the ns-3 RDMA model, three latencies' worth, and the two packets.
         let needed = levels.clone().map(|l| l.rate.bytes_in(l.latency * 2)).max().unwrap_or_default() + packet * 2;
         let ample = levels.map(|l| l.rate.bytes_in(l.latency * 3)).max().unwrap_or_default() + packet * 2;
+        // htsim: pause above 15 packets, resume at 12.
         let xoff = pick(own.pfc_xoff, packet * 15);
         let xon = pick(own.pfc_xon, if xoff > packet * 3 { xoff - packet * 3 } else { Bytes::ZERO });
         let headroom = pick(own.pfc_headroom, ample);

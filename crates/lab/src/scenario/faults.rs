@@ -67,7 +67,11 @@ fn fault(section: Section<'_>, topology: &Topology, random: Random, time_limit: 
         let silent = section.flag("silent").unwrap_or(false);
         let reconverge = section.span("reconverge");
         if silent && reconverge.is_some() {
-            section.wrong("reconverge", "routing never learns of a silent fault", "leave it out, or set silent = false");
+            section.wrong(
+                "reconverge",
+                "routing never learns of a silent fault",
+                "leave it out, or set silent = false",
+            );
         }
         FaultKind::Down { visible: (!silent).then(|| reconverge.unwrap_or(Span::from_ms(1))) }
     };
@@ -137,7 +141,11 @@ fn of_rate(section: &Section<'_>, rate: Rate, full: Rate) -> Option<f64> {
 fn target(section: &Section<'_>, topology: &Topology, random: Random) -> Option<Vec<LinkId>> {
     let given: Vec<&str> = TARGETS.iter().copied().filter(|key| section.has(key)).collect();
     if given.len() != 1 {
-        let what = if given.is_empty() { "says not where it strikes".to_string() } else { format!("has {}", given.join(" and ")) };
+        let what = if given.is_empty() {
+            "says not where it strikes".to_string()
+        } else {
+            format!("has {}", given.join(" and "))
+        };
         section.sink.add(section.name(), "", what, format!("write exactly one of {}", TARGETS.join(", ")));
         for key in TARGETS {
             section.raw(key);
@@ -184,7 +192,8 @@ fn links(topology: &Topology) -> impl Iterator<Item = (LinkId, LinkEnds)> {
 /// `tier = "agg->core", count = 8`: some cables of a level.
 fn tier(section: &Section<'_>, topology: &Topology, mut random: Random) -> Option<Vec<LinkId>> {
     let name = section.text("tier")?;
-    let mut names: Vec<String> = topology.groups().iter().filter(|g| g.plane == 0).map(|g| g.name.replace(".p0", "")).collect();
+    let mut names: Vec<String> =
+        topology.groups().iter().filter(|g| g.plane == 0).map(|g| g.name.replace(".p0", "")).collect();
     let Some(group) = names.iter().position(|n| *n == name) else {
         let near = nearest(&name, names.iter().map(String::as_str)).map(str::to_string);
         names.dedup();
@@ -231,10 +240,13 @@ fn node(topology: &Topology, name: &str) -> Found<NodeId> {
     }
     let sample = |node: u32| topology.node_name(NodeId(node.min(topology.nodes() - 1)));
     let bases = topology.node_bases();
-    let examples: Vec<String> =
-        (0..4).filter(|&k| bases[k] < bases[k + 1]).flat_map(|k| [sample(bases[k]), sample(bases[k + 1] - 1)]).collect();
+    let examples: Vec<String> = (0..4)
+        .filter(|&k| bases[k] < bases[k + 1])
+        .flat_map(|k| [sample(bases[k]), sample(bases[k + 1] - 1)])
+        .collect();
     let near = (0..topology.nodes().min(100_000)).map(|n| topology.node_name(NodeId(n))).collect::<Vec<_>>();
-    let hint = nearest(name, near.iter().map(String::as_str)).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
+    let hint =
+        nearest(name, near.iter().map(String::as_str)).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
     Err((format!("there is no \"{name}\" in this fabric"), format!("{hint}Nodes: {}", examples.join(", "))))
 }
 
@@ -259,18 +271,17 @@ fn between(topology: &Topology, a: NodeId, b: NodeId) -> Found<Vec<LinkId>> {
 /// The links of a node, out and in.
 fn around(topology: &Topology, node: NodeId) -> Vec<LinkId> {
     let (first, count) = topology.ports_of(node);
-    (first.0..first.0 + count)
-        .map(LinkId)
-        .filter_map(|l| topology.ends(l).map(|e| [l, e.reverse]))
-        .flatten()
-        .collect()
+    (first.0..first.0 + count).map(LinkId).filter_map(|l| topology.ends(l).map(|e| [l, e.reverse])).flatten().collect()
 }
 
 /// `host3.p1`: a NIC's port, both directions.
 fn port(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     let wrong = || {
         let last = topology.planes() - 1;
-        (format!("\"{name}\" is no port of a NIC"), format!("write, say, \"host0.p{last}\"; planes are numbered 0 to {last}"))
+        (
+            format!("\"{name}\" is no port of a NIC"),
+            format!("write, say, \"host0.p{last}\"; planes are numbered 0 to {last}"),
+        )
     };
     let (host, plane) = name.rsplit_once(".p").ok_or_else(wrong)?;
     let plane: u32 = plane.parse().ok().filter(|p| *p < u32::from(topology.planes())).ok_or_else(wrong)?;
@@ -304,7 +315,10 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     }
     match nth.and_then(|n| parallel.get(n)) {
         Some(link) => Ok(vec![*link]),
-        None => Err((format!("there are {} parallel links, numbered from 0", parallel.len()), "correct the number after #".into())),
+        None => Err((
+            format!("there are {} parallel links, numbered from 0", parallel.len()),
+            "correct the number after #".into(),
+        )),
     }
 }
 

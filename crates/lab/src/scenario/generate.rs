@@ -90,7 +90,13 @@ impl Maker<'_> {
         }
     }
 
-    fn complain(&self, key: &str, value: impl std::fmt::Display, what: impl std::fmt::Display, remedy: impl std::fmt::Display) {
+    fn complain(
+        &self,
+        key: &str,
+        value: impl std::fmt::Display,
+        what: impl std::fmt::Display,
+        remedy: impl std::fmt::Display,
+    ) {
         self.context.sink.add(&format!("{}.{key}", self.workload.section), value, what, remedy);
     }
 
@@ -102,7 +108,12 @@ impl Maker<'_> {
         if !self.full {
             self.full = true;
             let what = format!("makes more than {FLOWS_MAX} flows");
-            self.context.sink.add(&self.workload.section, "", what, "lower hosts, messages, connections, load or duration");
+            self.context.sink.add(
+                &self.workload.section,
+                "",
+                what,
+                "lower hosts, messages, connections, load or duration",
+            );
         }
         false
     }
@@ -208,7 +219,7 @@ impl Maker<'_> {
         if group < 2 || group > hosts {
             return self.complain("group", group, format!("must be between 2 and the {hosts} hosts"), "correct it");
         }
-        if hosts % group != 0 {
+        if !hosts.is_multiple_of(group) {
             let what = format!("does not divide the {hosts} hosts");
             return self.complain("group", group, what, "choose a divisor, or set `hosts`");
         }
@@ -265,7 +276,8 @@ impl Maker<'_> {
             made += 1;
         }
         if self.traffic.messages.len() == before {
-            let what = format!("no flow arrives within {duration}: at this load one comes every {}", Span(mean_gap as u64));
+            let what =
+                format!("no flow arrives within {duration}: at this load one comes every {}", Span(mean_gap as u64));
             self.complain("duration", duration, what, "write a longer duration or `flows = N`");
         }
     }
@@ -274,7 +286,12 @@ impl Maker<'_> {
         let hosts = self.context.topology.hosts();
         if matrix.nodes > hosts {
             let what = format!("the matrix {file} is for {} hosts, the fabric has {hosts}", matrix.nodes);
-            return self.complain("file", "", what, "enlarge the fabric, or leave [fabric] out to get a fat tree that fits");
+            return self.complain(
+                "file",
+                "",
+                what,
+                "enlarge the fabric, or leave [fabric] out to get a fat tree that fits",
+            );
         }
         let connections = self.workload.common.connections;
         if !self.room(matrix.flows.len() as u64 * u64::from(connections)) {
@@ -311,7 +328,12 @@ impl Maker<'_> {
             }
             let out: Vec<_> = [("from", flow.from), ("to", flow.to)].into_iter().filter(|(_, h)| *h >= hosts).collect();
             for (key, host) in &out {
-                bad(key, *host, format!("there are only {hosts} hosts, numbered from 0 to {}", hosts - 1), "name one of them");
+                bad(
+                    key,
+                    *host,
+                    format!("there are only {hosts} hosts, numbered from 0 to {}", hosts - 1),
+                    "name one of them",
+                );
             }
             if out.is_empty() {
                 self.pair(flow.from, flow.to, flow.size, Span(base.0 + flow.start.0), None);
@@ -338,7 +360,7 @@ impl Traffic {
     }
 }
 
-/// Everybody sends to one other and hears from one other (`baselines.md` section 12): sources and destinations shuffled
+/// Everybody sends to one other and hears from one other, as the UEC simulator makes it: sources and destinations shuffled
 /// independently, who got itself swaps with the next.
 fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
     let mut sources: Vec<u32> = (0..hosts).collect();

@@ -32,7 +32,10 @@ pub(crate) fn named(name: &str) -> Result<Profile, String> {
         } else {
             let known: Vec<&str> =
                 [&PathConfig::NAMES[..], &CongestionConfig::NAMES[..], &ReliabilityConfig::NAMES[..]].concat();
-            return Err(format!("`{part}` is no path selector, congestion control or reliability; {}", suggest(part, &known)));
+            return Err(format!(
+                "`{part}` is no path selector, congestion control or reliability; {}",
+                suggest(part, &known)
+            ));
         }
     }
     profile.name = name.to_string();
@@ -116,7 +119,9 @@ fn groups(sink: &Sink, table: &Table, profile: &mut Profile, preset: &str) {
 
 /// Is this the name of any group that some profile has?
 fn exists(name: &str) -> bool {
-    PathConfig::NAMES.contains(&name) || CongestionConfig::NAMES.contains(&name) || ReliabilityConfig::NAMES.contains(&name)
+    PathConfig::NAMES.contains(&name)
+        || CongestionConfig::NAMES.contains(&name)
+        || ReliabilityConfig::NAMES.contains(&name)
 }
 
 fn set(sink: &Sink, path: &str, group: &mut dyn ParameterSet, name: &str, value: &Value) {

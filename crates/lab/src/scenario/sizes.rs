@@ -142,7 +142,11 @@ mod tests {
 
     #[test]
     fn draws_have_the_distributions_mean() {
-        for sizes in [Sizes::fixed(4096), Sizes::named("websearch").expect("built in"), Sizes::named("hadoop").expect("built in")] {
+        for sizes in [
+            Sizes::fixed(4096),
+            Sizes::named("websearch").expect("built in"),
+            Sizes::named("hadoop").expect("built in"),
+        ] {
             let mut random = Random::new(1, StreamKind::Workload, 9);
             let n = 200_000;
             let mean = (0..n).map(|_| sizes.draw(&mut random) as f64).sum::<f64>() / f64::from(n);

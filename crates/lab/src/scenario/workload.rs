@@ -162,7 +162,12 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
         "matrix" => {
             let Some(name) = section.text("file") else {
                 if !section.has("file") {
-                    section.sink.add(&section.path("file"), "", "is missing", "name a traffic matrix: file = \"FILE.cm\"");
+                    section.sink.add(
+                        &section.path("file"),
+                        "",
+                        "is missing",
+                        "name a traffic matrix: file = \"FILE.cm\"",
+                    );
                 }
                 return None;
             };
@@ -189,7 +194,8 @@ fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Opti
         return Some(sizes);
     }
     if !name.contains(['.', '/']) {
-        let remedy = format!("write {}, or a file of lines `bytes, share`", sizes::NAMES.map(|n| format!("\"{n}\"")).join(", "));
+        let remedy =
+            format!("write {}, or a file of lines `bytes, share`", sizes::NAMES.map(|n| format!("\"{n}\"")).join(", "));
         section.wrong("sizes", "is no distribution of sizes", remedy);
         return None;
     }

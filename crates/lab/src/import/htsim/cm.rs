@@ -109,7 +109,12 @@ pub fn parse_cm_named(file: &str, text: &str) -> Result<Matrix, Problems> {
     }
     let Some(nodes) = counts.nodes else {
         if findings.none() {
-            findings.add(None, "", "there is no line `Nodes N`", "is this a traffic matrix? Start it with the number of hosts");
+            findings.add(
+                None,
+                "",
+                "there is no line `Nodes N`",
+                "is this a traffic matrix? Start it with the number of hosts",
+            );
         }
         return Err(findings.finish());
     };
@@ -117,7 +122,9 @@ pub fn parse_cm_named(file: &str, text: &str) -> Result<Matrix, Problems> {
         findings.add(None, "", "the matrix is empty: no line `SRC->DST ...`", "add at least one flow");
     }
     let cut = "the file may be cut short; correct the count or complete the file";
-    for (name, said, found) in [("Connections", counts.connections, flow_lines), ("Triggers", counts.triggers, trigger_lines)] {
+    for (name, said, found) in
+        [("Connections", counts.connections, flow_lines), ("Triggers", counts.triggers, trigger_lines)]
+    {
         if said.unwrap_or(if name == "Triggers" { 0 } else { found }) != found {
             let what = format!("`{name} {}` but there are {found} such lines", said.unwrap_or(0));
             findings.add(None, "", what, cut);
@@ -187,7 +194,12 @@ fn flow<'a>(
                     None => {
                         sound = false;
                         let remedy = "write picoseconds, such as `start 0`";
-                        findings.add(Some(line), value.unwrap_or("start"), "the start must be a time of at least zero", remedy);
+                        findings.add(
+                            Some(line),
+                            value.unwrap_or("start"),
+                            "the start must be a time of at least zero",
+                            remedy,
+                        );
                     }
                 }
                 continue;
@@ -263,7 +275,12 @@ fn trigger<'a>(
             "oneshot" | "barrier" => kind = Some(word),
             "multishot" => {
                 let remedy = "write one oneshot trigger per flow that waits";
-                return findings.add(Some(line), word, "triggers that release one flow at a time are not supported", remedy);
+                return findings.add(
+                    Some(line),
+                    word,
+                    "triggers that release one flow at a time are not supported",
+                    remedy,
+                );
             }
             _ => {
                 let remedy = suggest(word, &["id", "count", "oneshot", "barrier"]);
@@ -283,7 +300,12 @@ fn trigger<'a>(
         None => return findings.add(Some(line), "trigger", "has no kind", "write `oneshot` or `barrier`"),
     };
     if let Some((first, _)) = triggers.insert(id as u32, (line, needed)) {
-        findings.add(Some(line), &id.to_string(), format!("the trigger is defined on line {first} already"), "give it another id");
+        findings.add(
+            Some(line),
+            &id.to_string(),
+            format!("the trigger is defined on line {first} already"),
+            "give it another id",
+        );
     }
 }
 
@@ -375,7 +397,10 @@ mod tests {
             ("Nodes 1000000000000\n", "out of range"),
             ("Nodes 4\nNodes 4\n", "given twice"),
             ("Nodes 4\nConnections 2\n0->1 start 0 size 5\n", "`Connections 2` but there are 1"),
-            ("Nodes 4\nConnections 1\n0->9 start 0 size 5\n", "matrix.cm:3: `9`: there are only 4 hosts, numbered from 0 to 3"),
+            (
+                "Nodes 4\nConnections 1\n0->9 start 0 size 5\n",
+                "matrix.cm:3: `9`: there are only 4 hosts, numbered from 0 to 3",
+            ),
             ("Nodes 4\nConnections 1\n1->1 start 0 size 5\n", "cannot send to itself"),
             ("Nodes 4\nConnections 1\n0->1 start 0 size -5\n", "cannot be negative"),
             ("Nodes 4\nConnections 1\n0->1 start NaN size 5\n", "must be a time"),

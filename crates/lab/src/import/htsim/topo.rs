@@ -35,8 +35,19 @@ pub fn parse_topo(text: &str) -> Result<Topology, Problems> {
 /// With every problem and its line.
 pub fn parse_topo_named(file: &str, text: &str) -> Result<Topology, Problems> {
     const KNOWN: [&str; 13] = [
-        "Nodes", "Tiers", "Podsize", "Tier", "Downlink_speed_Gbps", "Radix_Down", "Radix_Up", "Oversubscribed", "Bundle",
-        "Downlink_Latency_ns", "Switch_Latency_ns", "Queue_Up_KB", "Queue_Down_KB",
+        "Nodes",
+        "Tiers",
+        "Podsize",
+        "Tier",
+        "Downlink_speed_Gbps",
+        "Radix_Down",
+        "Radix_Up",
+        "Oversubscribed",
+        "Bundle",
+        "Downlink_Latency_ns",
+        "Switch_Latency_ns",
+        "Queue_Up_KB",
+        "Queue_Down_KB",
     ];
     let mut findings = Findings::new(file);
     let mut header: [Option<u64>; 3] = [None; 3];
@@ -71,7 +82,11 @@ pub fn parse_topo_named(file: &str, text: &str) -> Result<Topology, Problems> {
             (_, current) => {
                 let Some(tier) = current.and_then(|t| tiers[t].as_mut()) else {
                     let known = KNOWN.iter().any(|k| k.eq_ignore_ascii_case(name));
-                    let remedy = if known { "write it below a line `Tier 0`, 1 or 2".to_string() } else { suggest(name, &KNOWN) };
+                    let remedy = if known {
+                        "write it below a line `Tier 0`, 1 or 2".to_string()
+                    } else {
+                        suggest(name, &KNOWN)
+                    };
                     findings.add(Some(number), name, "is not known here", remedy);
                     continue;
                 };
@@ -155,20 +170,25 @@ fn build(findings: &mut Findings, header: [Option<u64>; 3], tiers: &[Option<Tier
         }
         let (down, over) = (get(t[i].down) * get(t[i].rate), get(t[i].oversubscribed));
         if t[i].oversubscribed.is_some() && up * get(t[i + 1].rate) * over != down {
-            let what = format!("Oversubscribed {over} does not agree with the rates and radices of tiers {i} and {}", i + 1);
+            let what =
+                format!("Oversubscribed {over} does not agree with the rates and radices of tiers {i} and {}", i + 1);
             mismatch(t[i].line, what);
         }
     }
     let hosts_per_leaf = get(t[0].down);
     if nodes % pod != 0 || pod % hosts_per_leaf != 0 {
-        mismatch(t[0].line, format!("{nodes} nodes, pods of {pod} and leaves of {hosts_per_leaf} hosts do not fit together"));
+        mismatch(
+            t[0].line,
+            format!("{nodes} nodes, pods of {pod} and leaves of {hosts_per_leaf} hosts do not fit together"),
+        );
         return None;
     }
     let leaves_per_pod = pod / hosts_per_leaf;
     let pods = nodes / pod;
     let below = if count == 2 { nodes / hosts_per_leaf } else { leaves_per_pod };
     if get(t[1].down) != below * bundle(1) {
-        let what = format!("Radix_Down {} of tier 1 should be {below} leaves times Bundle {}", get(t[1].down), bundle(1));
+        let what =
+            format!("Radix_Down {} of tier 1 should be {below} leaves times Bundle {}", get(t[1].down), bundle(1));
         mismatch(t[1].line, what);
     }
     if count == 2 && pods != 1 {
@@ -195,7 +215,8 @@ fn build(findings: &mut Findings, header: [Option<u64>; 3], tiers: &[Option<Tier
         }),
     };
     let tier = |i: usize| t[i.min(count - 1)];
-    let level = |i: usize| Level { rate: Rate::from_gbps(get(tier(i).rate)), latency: Span::from_ns(get(tier(i).latency)) };
+    let level =
+        |i: usize| Level { rate: Rate::from_gbps(get(tier(i).rate)), latency: Span::from_ns(get(tier(i).latency)) };
     let inside = |i: usize| Span::from_ns(tier(i).inside.unwrap_or(0));
     match Topology::new(shape, [level(0), level(1), level(2)], [inside(0), inside(1), inside(2)]) {
         Ok(topology) => Some(topology),

@@ -145,7 +145,13 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
     for tick in chart.y.ticks(5) {
         let at = y(tick);
         let _ = write!(out, "<path class=\"grid\" d=\"M{} {at:.1}H{right}\"/>", size.left);
-        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", size.left - 7.0, at + 4.0, short(tick));
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            size.left - 7.0,
+            at + 4.0,
+            short(tick)
+        );
     }
     let mut free = 0.0;
     for tick in chart.x.ticks(if size.width > 400.0 { 7 } else { 4 }) {
@@ -155,7 +161,8 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         }
         free = at + 34.0;
         let _ = write!(out, "<path class=\"tick\" d=\"M{at:.1} {bottom}v4\"/>");
-        let _ = write!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", bottom + 17.0, short(tick));
+        let _ =
+            write!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", bottom + 17.0, short(tick));
     }
     let _ = write!(out, "<path class=\"axis\" d=\"M{} {bottom}H{right}\"/>", size.left);
     let middle = (size.left + right) / 2.0;
@@ -231,7 +238,11 @@ fn draw_ranges(groups: &[RangeGroup], label: &str, size: Size) -> String {
     }
     let middle = (left + right) / 2.0;
     let caption = escape(label);
-    let _ = write!(out, "<text class=\"label\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{caption}</text>", bottom + 35.0);
+    let _ = write!(
+        out,
+        "<text class=\"label\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{caption}</text>",
+        bottom + 35.0
+    );
     let mut y = TOP;
     for group in groups {
         if !group.heading.is_empty() {
@@ -244,10 +255,20 @@ fn draw_ranges(groups: &[RangeGroup], label: &str, size: Size) -> String {
             let mid = y + ROW / 2.0;
             let name = escape(&range.label);
             let _ = write!(out, "<g><title>{}</title>", escape(&range.title));
-            let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0, mid + 4.0);
+            let _ =
+                write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0, mid + 4.0);
             let width = (b - a).max(1.5);
-            let _ = write!(out, "<rect class=\"k{colour} soft\" x=\"{a:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"11\" rx=\"3\"/>", mid - 5.5);
-            let _ = write!(out, "<rect class=\"k{colour}\" x=\"{:.1}\" y=\"{:.1}\" width=\"3\" height=\"15\" rx=\"1.5\"/>", m - 1.5, mid - 7.5);
+            let _ = write!(
+                out,
+                "<rect class=\"k{colour} soft\" x=\"{a:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"11\" rx=\"3\"/>",
+                mid - 5.5
+            );
+            let _ = write!(
+                out,
+                "<rect class=\"k{colour}\" x=\"{:.1}\" y=\"{:.1}\" width=\"3\" height=\"15\" rx=\"1.5\"/>",
+                m - 1.5,
+                mid - 7.5
+            );
             let text = short(range.mark * 100.0);
             let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{text} %</text></g>", right + 8.0, mid + 4.0);
             y += ROW;
@@ -273,14 +294,26 @@ fn draw_bars(rows: &[(String, usize, f64, String)], size: Size) -> String {
     for (i, (label, colour, value, shown)) in rows.iter().enumerate() {
         let mid = i as f64 * ROW + ROW / 2.0 + 4.0;
         let width = if *value > 0.0 { (value / most * room).max(2.0) } else { 0.0 };
-        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", left - 8.0, mid + 4.0, escape(label));
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left - 8.0,
+            mid + 4.0,
+            escape(label)
+        );
         let _ = write!(
             out,
             "<rect class=\"k{}\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"12\" rx=\"3\"/>",
             colour % COLOURS,
             mid - 6.0
         );
-        let _ = write!(out, "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left + width + 7.0, mid + 4.0, escape(shown));
+        let _ = write!(
+            out,
+            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left + width + 7.0,
+            mid + 4.0,
+            escape(shown)
+        );
     }
     out.push_str("</svg>");
     out
@@ -299,7 +332,9 @@ mod tests {
 
     #[test]
     fn axis_numbers_are_short() {
-        for (value, text) in [(0.0, "0"), (0.25, "0.25"), (50.0, "50"), (1000.0, "1000"), (2.5, "2.5"), (0.004, "0.004")] {
+        for (value, text) in
+            [(0.0, "0"), (0.25, "0.25"), (50.0, "50"), (1000.0, "1000"), (2.5, "2.5"), (0.004, "0.004")]
+        {
             assert_eq!(short(value), text);
         }
     }

@@ -51,7 +51,9 @@ fn tail(row: &Row) -> f64 {
 /// What the comparison found, in a sentence.
 pub fn headline(rows: &[Row]) -> String {
     let by_tail = |a: &&Row, b: &&Row| tail(a).total_cmp(&tail(b));
-    let (Some(best), Some(worst)) = (rows.iter().min_by(by_tail), rows.iter().max_by(by_tail)) else { return String::new() };
+    let (Some(best), Some(worst)) = (rows.iter().min_by(by_tail), rows.iter().max_by(by_tail)) else {
+        return String::new();
+    };
     if tail(best).is_infinite() {
         return "No run finished all of its flows.".into();
     }
@@ -59,7 +61,12 @@ pub fn headline(rows: &[Row]) -> String {
     if tail(worst).is_infinite() {
         let f = &worst.report.flows;
         let left = count(f.total - f.finished);
-        return format!("{} finishes everything in {max}; {} leaves {left} of {} flows unfinished.", best.label, worst.label, count(f.total));
+        return format!(
+            "{} finishes everything in {max}; {} leaves {left} of {} flows unfinished.",
+            best.label,
+            worst.label,
+            count(f.total)
+        );
     }
     let factor = tail(worst) / tail(best);
     if factor < 1.01 {
@@ -79,7 +86,11 @@ fn cards(rows: &[Row]) -> String {
     for row in rows.iter().take(8) {
         let r = &row.report;
         let unfinished = r.flows.total - r.flows.finished;
-        let text = if unfinished > 0 { format!("{}: {} flows unfinished", row.label, count(unfinished)) } else { format!("{}: slowest flow", row.label) };
+        let text = if unfinished > 0 {
+            format!("{}: {} flows unfinished", row.label, count(unfinished))
+        } else {
+            format!("{}: slowest flow", row.label)
+        };
         out.push_str(&stat(&duration(r.fct_us.max), &text));
     }
     out.push_str("</section>\n");
@@ -87,7 +98,8 @@ fn cards(rows: &[Row]) -> String {
 }
 
 fn overview(rows: &[Row]) -> String {
-    let least = |of: &dyn Fn(&Report) -> Option<f64>| rows.iter().filter_map(|r| of(&r.report)).fold(f64::INFINITY, f64::min);
+    let least =
+        |of: &dyn Fn(&Report) -> Option<f64>| rows.iter().filter_map(|r| of(&r.report)).fold(f64::INFINITY, f64::min);
     type Pick = fn(&Report) -> Option<f64>;
     let picks: [Pick; 4] = [|r| r.fct_us.mean, |r| r.fct_us.p50, |r| r.fct_us.p99, |r| r.fct_us.max];
     let best: Vec<f64> = picks.iter().map(|p| least(p)).collect();
@@ -113,8 +125,19 @@ fn overview(rows: &[Row]) -> String {
         })
         .collect();
     let head = [
-        "", "flows finished", "mean", "median", "p99", "slowest", "goodput per host", "dropped, lost", "trimmed", "marked", "timeouts",
-        "pauses", "sent again",
+        "",
+        "flows finished",
+        "mean",
+        "median",
+        "p99",
+        "slowest",
+        "goodput per host",
+        "dropped, lost",
+        "trimmed",
+        "marked",
+        "timeouts",
+        "pauses",
+        "sent again",
     ];
     table(&head, &body)
 }
@@ -162,7 +185,11 @@ fn uplinks(rows: &[Row]) -> String {
     let mut curves = Vec::new();
     for (i, row) in rows.iter().enumerate() {
         let Some(series) = &row.report.series else { continue };
-        let up: Vec<_> = series.groups.iter().filter(|g| g.name.starts_with("leaf->") && !g.name.starts_with("leaf->host")).collect();
+        let up: Vec<_> = series
+            .groups
+            .iter()
+            .filter(|g| g.name.starts_with("leaf->") && !g.name.starts_with("leaf->host"))
+            .collect();
         if !up.is_empty() {
             curves.push((row.label.clone(), i, series.every_us, mean_use(&up)));
         }
@@ -177,8 +204,12 @@ fn uplinks(rows: &[Row]) -> String {
 fn trouble(rows: &[Row]) -> String {
     let mut bars = Vec::new();
     type Pick = fn(&crate::report::Packets) -> u64;
-    let kinds: [(&str, Pick); 4] =
-        [("marked", |p| p.marked), ("trimmed", |p| p.trimmed), ("dropped, lost", |p| p.dropped + p.lost), ("sent again", |p| p.retransmitted)];
+    let kinds: [(&str, Pick); 4] = [
+        ("marked", |p| p.marked),
+        ("trimmed", |p| p.trimmed),
+        ("dropped, lost", |p| p.dropped + p.lost),
+        ("sent again", |p| p.retransmitted),
+    ];
     let mut none = Vec::new();
     for (name, pick) in kinds {
         if rows.iter().all(|row| pick(&row.report.packets) == 0) {
@@ -211,24 +242,32 @@ fn utilisation(rows: &[Row]) -> String {
         .into_iter()
         .map(|tier| {
             let ranges = rows.iter().enumerate().map(|(i, row)| {
-                let same: Vec<_> = row.report.links.iter().filter(|g| g.name.split(".p").next() == Some(&tier)).collect();
+                let same: Vec<_> =
+                    row.report.links.iter().filter(|g| g.name.split(".p").next() == Some(&tier)).collect();
                 let low = same.iter().map(|g| g.utilisation_min).fold(f64::INFINITY, f64::min);
                 let high = same.iter().map(|g| g.utilisation_max).fold(0.0, f64::max);
                 let mark = same.iter().map(|g| g.utilisation).sum::<f64>() / same.len().max(1) as f64;
                 let low = if low.is_finite() { low } else { 0.0 };
-                let title = format!("{}, {tier}: mean {}, from {} to {}", row.label, percent(mark), percent(low), percent(high));
+                let title = format!(
+                    "{}, {tier}: mean {}, from {} to {}",
+                    row.label,
+                    percent(mark),
+                    percent(low),
+                    percent(high)
+                );
                 Range { label: row.label.clone(), colour: i, low, mark, high, title }
             });
             RangeGroup { ranges: ranges.collect(), heading: tier.clone() }
         })
         .collect();
-    let sub = "Idlest to busiest link; the mark is the mean. A long bar means that some links idle while others are full. A run that \
-               ends sooner uses its links more.";
+    let sub = "Idlest to busiest link; the mark is the mean. A long bar means that some links idle while others are full. A \
+               run that ends sooner uses its links more.";
     figure("Link utilisation by tier", sub, &chart::ranges(&groups, "utilisation over the whole run"))
 }
 
 fn footer(rows: &[Row]) -> String {
-    let digests: Vec<String> = rows.iter().map(|r| format!("{} {}", escape(&r.label), escape(&r.report.digest))).collect();
+    let digests: Vec<String> =
+        rows.iter().map(|r| format!("{} {}", escape(&r.label), escape(&r.report.digest))).collect();
     let version = rows.first().map_or("", |r| r.report.version.as_str());
     format!(
         "<footer>Strandway {} · digests: {}. The same scenario and seed give the same digest on any machine and number of \

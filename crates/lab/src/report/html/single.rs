@@ -2,13 +2,15 @@
 
 use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table, time_unit, times,
+    byte_unit, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table, time_unit,
+    times,
 };
 use crate::report::text::{bytes, count, fabric_line, gbps, percent};
 use crate::report::{GroupSeriesFacts, Report, SeriesFacts};
 
 pub(super) fn body(report: &Report, scenario: &str) -> String {
-    let mut out = heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
+    let mut out =
+        heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
     out.push_str(&cards(report));
     out.push_str(&unfinished(report));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
@@ -40,14 +42,23 @@ fn finding(report: &Report) -> String {
     let f = &report.flows;
     if f.finished < f.total {
         let left = f.total - f.finished;
-        return format!("{} of {} flows did not finish: the run ended with “{}”.", count(left), count(f.total), report.end);
+        return format!(
+            "{} of {} flows did not finish: the run ended with “{}”.",
+            count(left),
+            count(f.total),
+            report.end
+        );
     }
     let max = duration(report.fct_us.max);
     if f.total == 1 {
         return format!("The flow took {max}, {} times as long as it must.", times(report.slowdown.max.unwrap_or(1.0)));
     }
     let slow = report.slowdown.max.unwrap_or(1.0);
-    format!("All {} flows finished; the slowest took {max}, at most {} times as long as alone.", count(f.total), times(slow))
+    format!(
+        "All {} flows finished; the slowest took {max}, at most {} times as long as alone.",
+        count(f.total),
+        times(slow)
+    )
 }
 
 fn lead(report: &Report) -> String {
@@ -59,7 +70,11 @@ fn lead(report: &Report) -> String {
         (d, 0) => format!("{} packets were dropped or lost", count(d)),
         (d, t) => format!("{} packets were dropped or lost and {} trimmed", count(d), count(t)),
     };
-    let about = if report.description.is_empty() { String::new() } else { format!("{}. ", report.description.trim_end_matches('.')) };
+    let about = if report.description.is_empty() {
+        String::new()
+    } else {
+        format!("{}. ", report.description.trim_end_matches('.'))
+    };
     format!("{about}{loss}; {}. {}.", rate_phrase(report), fabric_line(report))
 }
 
@@ -67,7 +82,8 @@ fn cards(report: &Report) -> String {
     let f = &report.flows;
     let p = &report.packets;
     let mut out = String::from("<section class=\"cards\">");
-    let done = if f.finished == f.total { count(f.total) } else { format!("{} / {}", count(f.finished), count(f.total)) };
+    let done =
+        if f.finished == f.total { count(f.total) } else { format!("{} / {}", count(f.finished), count(f.total)) };
     for (number, text) in [
         (done, "flows finished".to_string()),
         (duration(report.fct_us.p50), "median completion time".into()),
@@ -89,7 +105,11 @@ fn unfinished(report: &Report) -> String {
     let names: Vec<&str> = report.flows.unfinished.iter().take(20).map(String::as_str).collect();
     let more = (report.flows.total - report.flows.finished) as usize - names.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("<p class=\"note\">Unfinished at {}: {}{more}</p>\n", duration(Some(report.run.simulated_us)), escape(&names.join(", ")))
+    format!(
+        "<p class=\"note\">Unfinished at {}: {}{more}</p>\n",
+        duration(Some(report.run.simulated_us)),
+        escape(&names.join(", "))
+    )
 }
 
 /// Completion-time curves of one or several runs.
@@ -99,7 +119,8 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     let (unit, size) = time_unit(most);
     let log = most / least.max(1e-9) > 8.0;
     let span = (most - least).max(most * 0.02);
-    let (low, high) = if log { (least * 0.9, most * 1.1) } else { ((least - 0.08 * span).max(0.0), most + 0.05 * span) };
+    let (low, high) =
+        if log { (least * 0.9, most * 1.1) } else { ((least - 0.08 * span).max(0.0), most + 0.05 * span) };
     let curves = reports
         .iter()
         .enumerate()
@@ -118,7 +139,11 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     x.log = log;
     let y = Axis::new("flows finished, %", 0.0, 100.0);
     let lines = Lines { id: "fct".into(), x, y, curves, steps: true };
-    figure("Completion times", "Share of flows (%) that had finished so long after they were posted", &chart::lines(&lines))
+    figure(
+        "Completion times",
+        "Share of flows (%) that had finished so long after they were posted",
+        &chart::lines(&lines),
+    )
 }
 
 /// Curves over time: name, colour, distance of points in microseconds, values. Runs may sample at different distances.
@@ -236,7 +261,8 @@ fn utilisation(report: &Report) -> String {
     }
     let chart = chart::ranges(&groups, "utilisation over the whole run");
     let what = if planes { "tier and plane" } else { "tier" };
-    let sub = format!("Idlest to busiest link of each {what}; the mark is the mean. A long bar means an unbalanced load.");
+    let sub =
+        format!("Idlest to busiest link of each {what}; the mark is the mean. A long bar means an unbalanced load.");
     figure("Link utilisation by tier", &sub, &chart)
 }
 
@@ -272,13 +298,27 @@ fn entropies(report: &Report) -> String {
         .iter()
         .filter(|p| p.sent > 0)
         .map(|p| {
-            vec![escape(&p.name), count(p.used), count(p.sent), format!("{:.2}", p.imbalance), count(p.marked), count(p.trimmed)]
+            vec![
+                escape(&p.name),
+                count(p.used),
+                count(p.sent),
+                format!("{:.2}", p.imbalance),
+                count(p.marked),
+                count(p.trimmed),
+            ]
         })
         .collect();
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["NIC port", "entropy values used (of 256 slots)", "data packets", "busiest over mean", "marks echoed", "trims reported"];
+    let head = [
+        "NIC port",
+        "entropy values used (of 256 slots)",
+        "data packets",
+        "busiest over mean",
+        "marks echoed",
+        "trims reported",
+    ];
     format!("<h2>Paths</h2>\n{}", table(&head, &rows))
 }
 
@@ -320,7 +360,8 @@ fn flows(report: &Report) -> String {
             .iter()
             .map(|c| {
                 let times = [c.fct_us.mean, c.fct_us.p50, c.fct_us.p99, c.fct_us.max].map(duration);
-                let mut row = vec![escape(&c.name), format!("{} of {}", count(c.finished), count(c.total)), bytes(c.bytes)];
+                let mut row =
+                    vec![escape(&c.name), format!("{} of {}", count(c.finished), count(c.total)), bytes(c.bytes)];
                 row.extend(times);
                 row
             })
@@ -351,7 +392,8 @@ fn footer(report: &Report) -> String {
     let r = &report.run;
     format!(
         "<footer>Strandway {} · seed {} · digest {} · {} simulated in {:.2} s on {} thread(s), {} events, {} packet hops \
-         ({:.1} million per second), {} peak memory. The same scenario and seed give the same digest on any machine and number of threads.</footer>\n",
+         ({:.1} million per second), {} peak memory. The same scenario and seed give the same digest on any machine and \
+         number of threads.</footer>\n",
         escape(&report.version),
         report.seed,
         escape(&report.digest),

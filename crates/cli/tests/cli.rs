@@ -1,0 +1,196 @@
+//! The command as a process: what it prints, what it writes, and with which status it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
+
+/// A folder of its own for a test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("strandway-cli-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).expect("writable");
+        name.to_string()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).expect("readable");
+        let mut names: Vec<String> =
+            entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn strandway(&self, args: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_strandway"))
+            .args(args)
+            .current_dir(&self.0)
+            .output()
+            .expect("the command runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (status.code().expect("not killed"), text(stdout), text(stderr))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_run_prints_tables_and_writes_what_is_asked_for() {
+    let folder = Folder::new("run");
+    folder.file("a.toml", SMALL);
+    let (status, out, err) = folder.strandway(&[
+        "run",
+        "a.toml",
+        "--json",
+        "a.json",
+        "--html",
+        "a.html",
+        "--markdown",
+        "a.md",
+        "--pcap",
+        "a.pcap",
+        "--seed",
+        "7",
+    ]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("8 of 8 flows finished") && out.contains("packet hops at"), "{out}");
+    assert_eq!(folder.names(), ["a.html", "a.json", "a.md", "a.pcap", "a.toml"]);
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.0.join("a.json")).expect("readable")).expect("JSON");
+    assert_eq!(json["seed"], 7);
+}
+
+#[test]
+fn json_on_standard_output_is_nothing_but_json() {
+    let folder = Folder::new("stdout");
+    folder.file("a.toml", SMALL);
+    let (status, out, err) = folder.strandway(&["run", "a.toml", "--json", "-"]);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON and nothing else");
+    assert_eq!(json["format"], 1);
+    assert!(err.contains("flows finished"), "the human reads standard error");
+    let (_, again, quiet) = folder.strandway(&["run", "a.toml", "--json", "-", "--quiet", "--threads", "2"]);
+    let again: serde_json::Value = serde_json::from_str(&again).expect("JSON");
+    assert_eq!((&again["digest"], quiet.as_str()), (&json["digest"], ""));
+}
+
+#[test]
+fn the_exit_status_tells_what_happened() {
+    let folder = Folder::new("status");
+    folder.file("good.toml", SMALL);
+    folder.file("missed.toml", &format!("{SMALL}[expect]\n\"fct_us.max\" = \"< 1\"\n"));
+    folder.file("typo.toml", "[fabric]\nhots = 8\nrate = \"400\"\n");
+    let cut = "[[faults]]\nswitch = \"leaf0\"\nkind = \"down\"\nsilent = true\n[run]\ntime_limit = \"1 ms\"\n";
+    folder.file("cut.toml", &format!("{SMALL}{cut}"));
+    let cases: &[(&[&str], i32, &[&str])] = &[
+        (&["run", "good.toml"], 0, &[]),
+        (&["run", "cut.toml"], 1, &["flows finished; the run ended with \"time limit\""]),
+        (&["run", "typo.toml"], 2, &["fabric.hots = 8: unknown key; did you mean `hosts`?", "fabric.rate = \"400\""]),
+        (&["run", "none.toml"], 2, &["none.toml: cannot be read"]),
+        (&["run", "."], 2, &["is not a regular file"]),
+        (&["run", "good.toml", "--set", "fabric.hots=9"], 2, &["unknown key"]),
+        (&["run", "good.toml", "--set", "nonsense"], 2, &["needs a key and a value"]),
+        (&["run", "good.toml", "--threads", "0"], 2, &["run.threads = 0: must be at least 1"]),
+        (&["run", "good.toml", "--seed", "-1"], 2, &["unexpected argument"]),
+        (&["run", "good.toml", "--seed", "x"], 2, &["invalid value 'x'"]),
+        (&["run", "good.toml", "--html", "none/a.html"], 2, &["--html none/a.html: cannot be written"]),
+        (&["run", "good.toml", "--json", "."], 2, &["--json .: cannot be written"]),
+        (&["run", "good.toml", "--pcap", "/proc/a.pcap"], 2, &["--pcap /proc/a.pcap: cannot be written"]),
+        (&["run"], 2, &["<SCENARIO>"]),
+        (&["explian", "uec"], 2, &["explain"]),
+        (&["run", "missed.toml"], 3, &["expected fct_us.max < 1, got"]),
+        (&["compare", "good.toml", "--profiles", "uec,uex"], 2, &["`uex` is no profile; did you mean `uec`?"]),
+        (&["compare", "missed.toml", "--profiles", "uec"], 3, &["uec: expected fct_us.max < 1"]),
+        (&["sweep", "good.toml"], 2, &["there is nothing to sweep"]),
+        (&["explain", "nothing"], 2, &["`nothing` has no explanation"]),
+        (&["explain", "fabric"], 2, &["needs a scenario"]),
+    ];
+    for (args, wanted, fragments) in cases {
+        let (status, out, err) = folder.strandway(args);
+        assert_eq!(status, *wanted, "{args:?}: {err}");
+        for fragment in *fragments {
+            assert!(err.contains(fragment), "{args:?}: {err}");
+        }
+        assert!(status != 2 || out.is_empty(), "{args:?}: nothing is printed: {out}");
+    }
+    assert_eq!(folder.names(), ["cut.toml", "good.toml", "missed.toml", "typo.toml"], "nothing half-written is left");
+}
+
+#[test]
+fn compare_and_sweep_print_a_row_per_run() {
+    let folder = Folder::new("rows");
+    folder.file("a.toml", &format!("{SMALL}[sweep]\n\"profile.path\" = [\"oblivious\", \"reps\"]\n"));
+    let (status, out, _) = folder.strandway(&["compare", "a.toml", "--profiles", "rocev2,uec", "--html", "c.html"]);
+    assert_eq!(status, 0);
+    assert!(out.contains("rocev2") && out.contains("uec"), "{out}");
+    let (status, out, _) = folder.strandway(&["sweep", "a.toml", "--json", "-", "-q"]);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(json["rows"][1]["label"], "path=reps");
+    assert_eq!(json["rows"][1]["set"]["profile.path"], "reps");
+    assert_eq!(json["rows"][0]["report"]["flows"]["finished"], 8);
+    assert_eq!(folder.names(), ["a.toml", "c.html"]);
+}
+
+#[test]
+fn explain_teaches() {
+    let folder = Folder::new("explain");
+    folder.file("a.toml", SMALL);
+    for (args, fragments) in [
+        (&["explain"][..], &["rocev2", "nscc", "bitmap", "websearch"][..]),
+        (&["explain", "uec"], &["[profile.nscc]", "gamma", "source:", "[profile.transport]"]),
+        (&["explain", "reps"], &["[profile.reps]"]),
+        (&["explain", "fabric", "a.toml"], &["base RTT", "BDP", "data queue of a port", "ECN"]),
+        (&["--help"], &["strandway run my-matrix.cm", "Exit status"]),
+        (&["run", "--help"], &["Examples:", "--pcap"]),
+    ] {
+        let (status, out, err) = folder.strandway(args);
+        assert_eq!(status, 0, "{err}");
+        for fragment in fragments {
+            assert!(out.contains(fragment), "{args:?}: {out}");
+        }
+    }
+}
+
+#[test]
+fn the_showcase_runs_alone_and_writes_its_page() {
+    let folder = Folder::new("showcase");
+    let (status, out, err) = folder.strandway(&[]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("What next") && out.contains("times sooner than rocev2"), "{out}");
+    assert_eq!(folder.names(), ["strandway-showcase.html"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_writes_what_it_measured() {
+    let folder = Folder::new("interrupt");
+    // Minutes of traffic, so that the interrupt comes in time on any machine.
+    folder.file("long.toml", "[fabric]\nhosts = 64\n[workload]\nsize = \"100 GB\"\n[run]\ntime_limit = \"1000 s\"\n");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strandway"))
+        .args(["run", "long.toml", "--json", "a.json", "--quiet"])
+        .current_dir(&folder.0)
+        .spawn()
+        .expect("the command runs");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    let json = std::fs::read(Path::new(&folder.0).join("a.json")).expect("the report is there");
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!(json["end"], "interrupted");
+    assert!(json["packets"]["delivered"].as_u64().is_some_and(|n| n > 0));
+}

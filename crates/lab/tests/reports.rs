@@ -1,0 +1,175 @@
+//! What reports promise: the JSON format, a self-contained page, unfinished flows named, rows of sweeps and comparisons.
+
+use strandway_lab::{Experiment, Report, Scenario, report, run, scenario};
+use strandway_sim::Control;
+
+const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
+
+fn experiment(text: &str) -> Experiment {
+    scenario::parse(text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn report_of(text: &str) -> Report {
+    run(&experiment(text), &Control::new()).report
+}
+
+#[test]
+fn json_has_every_field_of_the_format_measured() {
+    let report = report_of(SMALL);
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    for (path, keys) in [
+        ("", "format version seed digest run flows fct_us goodput_gbps packets collectives expect"),
+        ("/run", "wall_s simulated_us events packet_hops threads peak_rss_bytes hosts"),
+        ("/flows", "total finished"),
+        ("/fct_us", "min mean p50 p99 p999 max"),
+        ("/goodput_gbps", "mean_per_host total"),
+        ("/packets", "sent delivered dropped trimmed marked retransmitted duplicates acks"),
+    ] {
+        for key in keys.split(' ') {
+            assert!(json.pointer(&format!("{path}/{key}")).is_some(), "{path}/{key}");
+        }
+    }
+    for (path, positive) in [
+        ("/run/wall_s", true),
+        ("/run/simulated_us", true),
+        ("/run/events", true),
+        ("/run/packet_hops", true),
+        ("/run/peak_rss_bytes", cfg!(target_os = "linux")),
+        ("/goodput_gbps/total", true),
+        ("/packets/sent", true),
+        ("/packets/delivered", true),
+        ("/packets/acks", true),
+        ("/fct_us/min", true),
+    ] {
+        let value = json.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or_default();
+        assert!(!positive || value > 0.0, "{path} = {value}");
+    }
+    assert_eq!(json["flows"]["total"], 8);
+    // 100 kB in packets of 4,096 B.
+    assert_eq!(json["packets"]["delivered"], 8 * 25);
+}
+
+#[test]
+fn a_partitioned_fabric_ends_at_its_time_limit_with_the_unfinished_flows_named() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 1\n\
+                [workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"10 kB\" }, { from = 0, to = 7, size = \"10 kB\" }]\n\
+                [[faults]]\nswitch = \"spine0\"\nkind = \"down\"\nsilent = true\n[run]\ntime_limit = \"2 ms\"\n";
+    let report = report_of(text);
+    assert_eq!((report.flows.total, report.flows.finished), (2, 1));
+    assert_eq!(report.flows.unfinished, ["host0->host7"]);
+    assert_eq!(report.end, "time limit");
+    let text = report::text::report(&report);
+    assert!(text.contains("1 flows did not finish") && text.contains("host0->host7"), "{text}");
+    assert!(report::html::report(&report, "").contains("host0-&gt;host7"));
+}
+
+#[test]
+fn a_page_needs_nothing_from_outside() {
+    let mut experiment = experiment(SMALL);
+    experiment.with_series();
+    let report = run(&experiment, &Control::new()).report;
+    assert!(report.series.is_some());
+    let page = report::html::report(&report, "# <script>alert(1)</script>");
+    for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
+        assert!(!page.contains(outside), "the page contains {outside}");
+    }
+    assert!(!page.contains("<script>alert"), "the scenario's text is escaped");
+    for title in
+        ["Completion times", "Goodput", "Link utilisation", "What happened to packets", "Hottest links", "Scenario"]
+    {
+        assert!(page.contains(title), "{title}");
+    }
+}
+
+#[test]
+fn a_comparison_has_a_row_per_profile_and_keeps_the_parameters_that_apply() {
+    let text = format!("{SMALL}[profile.nscc]\ngamma = 0.7\n[profile.transport]\nmtu = 2048\n");
+    let scenario = scenario::parse(&text).expect("sound");
+    let profiles = ["rocev2", "uec/reps", "."].map(String::from);
+    let variants = strandway_lab::compare(&scenario, &profiles).unwrap_or_else(|e| panic!("{e}"));
+    let labels: Vec<&str> = variants.iter().map(|v| v.label.as_str()).collect();
+    assert_eq!(labels, ["rocev2", "uec/reps", "as written"]);
+    for variant in &variants {
+        assert_eq!(variant.scenario.check().expect("sound").profile().transport.mtu, 2048);
+    }
+    let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(rows.len(), 3);
+    let page = report::html::rows("small", &rows, &text);
+    assert!(labels.iter().all(|l| page.contains(l)));
+    assert!(report::markdown::rows("small", &rows).lines().count() >= 7);
+    let said = strandway_lab::compare(&scenario, &["uecc".to_string()]).expect_err("unknown").to_string();
+    assert!(said.contains("did you mean `uec`?"), "{said}");
+}
+
+#[test]
+fn a_sweep_has_a_row_per_combination() {
+    let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmap\"]\n\"run.seed\" = [1, 2, 3]\n");
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(variants.len(), 6);
+    assert_eq!(variants[0].label, "path=reps, seed=1");
+    assert_eq!(variants[5].set["run.seed"], "3");
+    let said = strandway_lab::sweep(&scenario::parse(SMALL).expect("sound")).expect_err("none").to_string();
+    assert!(said.contains("there is nothing to sweep"), "{said}");
+    let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmpa\"]\n");
+    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("bad").to_string();
+    assert!(said.contains("path=bitmpa") && said.contains("did you mean \"bitmap\"?"), "{said}");
+}
+
+#[test]
+fn bounds_are_judged_and_single_flows_can_be_named() {
+    let text = "[fabric]\nhosts = 8\n[workload]\nkind = \"flows\"\nflows = [{ from = 2, to = 5, size = \"10 kB\" }]\n\
+                [expect]\n\"flow.2->5.fct_us\" = \"1 .. 100\"\n\"flow.host2->host5.received_us\" = \"1 .. 100\"\n\
+                \"packets.dropped\" = 0\n\"links.leaf->host.utilisation\" = \"> 0\"\n\"fct_us.max\" = \"< 1\"\n";
+    let report = report_of(text);
+    let missed: Vec<&str> = report.expect.iter().filter(|e| !e.met).map(|e| e.key.as_str()).collect();
+    assert_eq!(missed, ["fct_us.max"]);
+}
+
+#[test]
+fn striped_messages_count_as_one_flow() {
+    let report = report_of("[fabric]\nhosts = 8\n[workload]\nsize = \"100 kB\"\nconnections = 4\nmessages = 3\n");
+    assert_eq!((report.flows.total, report.flows.finished), (24, 24));
+    assert_eq!(report.flows.bytes, 24 * 100_000);
+}
+
+#[test]
+fn a_capture_is_a_pcap_file_with_ethernet_frames() {
+    let mut experiment = experiment(SMALL);
+    experiment.with_capture();
+    let outcome = run(&experiment, &Control::new());
+    let capture = strandway_lab::pcap::write(&experiment, &outcome.measurements);
+    assert_eq!(capture.bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    assert_eq!(capture.bytes[20..24], 1u32.to_le_bytes());
+    assert!(capture.packets >= 50, "25 packets out, 25 in, and acknowledgements: {}", capture.packets);
+    assert_eq!(capture.skipped, 0);
+    // Walk the records to the end of the file.
+    let mut at = 24;
+    let mut records = 0;
+    while at < capture.bytes.len() {
+        let word = |i: usize| u32::from_le_bytes(capture.bytes[at + i..at + i + 4].try_into().expect("four bytes"));
+        assert!(word(4) < 1_000_000_000 && word(8) <= word(12));
+        at += 16 + word(8) as usize;
+        records += 1;
+    }
+    assert_eq!((at, records), (capture.bytes.len(), capture.packets));
+}
+
+#[test]
+fn every_scenario_in_the_repository_is_sound() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for folder in ["", "smoke", "golden", "bench", "figures"] {
+        for entry in std::fs::read_dir(root.join(folder)).expect("a folder of scenarios") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|e| e == "toml") {
+                let scenario = Scenario::load(&path).unwrap_or_else(|e| panic!("{e}"));
+                scenario.check().unwrap_or_else(|e| panic!("{e}"));
+                if folder == "figures" {
+                    strandway_lab::sweep(&scenario).unwrap_or_else(|e| panic!("{e}"));
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 25);
+}

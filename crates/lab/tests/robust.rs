@@ -1,0 +1,200 @@
+//! Whatever is wrong with a scenario is said with key, value and remedy, all at once, before anything runs.
+
+use strandway_lab::Scenario;
+
+/// The problems of a scenario, one per line.
+fn problems(text: &str) -> String {
+    match Scenario::from_text("x.toml", text).and_then(|s| s.check().map(drop)) {
+        Ok(()) => "nothing is wrong".to_string(),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn every_mistake_names_key_value_and_remedy() {
+    let cases: &[(&str, &[&str])] = &[
+        // Form.
+        ("[fabric\nhosts = 4", &["x.toml:1: not valid TOML"]),
+        ("fabric = 4", &["x.toml: fabric = 4: must be a table; write a section [fabric]"]),
+        ("[fabrik]\nhosts = 4", &["fabrik = {...}: unknown section; did you mean `fabric`?"]),
+        // Unknown keys name the nearest known one.
+        ("[fabric]\nhots = 4", &["fabric.hots = 4: unknown key; did you mean `hosts`?"]),
+        ("[workload]\nkind = \"permutation\"\nsise = \"2 MB\"", &["workload.sise", "did you mean `size`?"]),
+        ("[run]\nseeds = 4", &["run.seeds = 4: unknown key; did you mean `seed`?"]),
+        ("[profile]\nname = \"uec\"\npaht = \"reps\"", &["profile.paht", "did you mean `path`?"]),
+        ("[profile.nscc]\ngama = 0.5", &["profile.nscc.gama = 0.5: unknown parameter; did you mean `gamma`?"]),
+        ("[expect]\n\"fct_us.maximum\" = \"< 5\"", &["no report has this value; did you mean `fct_us.max`?"]),
+        ("[expect]\n\"flow.0->99999.fct_us\" = \"< 5\"", &["there is no flow \"0->99999\""]),
+        // Units.
+        ("[fabric]\nrate = \"400\"", &["fabric.rate = \"400\": a rate needs a unit; write \"400 Gbps\""]),
+        ("[fabric]\nrate = 400", &["fabric.rate = 400: needs a unit; write \"400 Gbps\""]),
+        ("[fabric]\nrate = \"50 GBps\"", &["in bits per second"]),
+        ("[fabric]\nlatency = \"1 parsec\"", &["`parsec` is no unit of time; units: us, ms, ns, ps, s"]),
+        ("[workload]\nsize = \"2 Mb\"", &["`Mb` is no unit", "units: MB"]),
+        ("[workload]\nsize = 2000000", &["needs a unit; write \"2000000 MB\" if that is what you mean"]),
+        // Numbers that are none, negative or too large.
+        ("[fabric]\nhosts = 0", &["fabric.hosts = 0: must be at least 1"]),
+        ("[fabric]\nhosts = 1000000000000", &["fabric.hosts = 1000000000000: must be at most 1048576"]),
+        ("[fabric]\nhosts = -4", &["fabric.hosts = -4: cannot be negative"]),
+        ("[fabric]\nhosts = 4.5", &["must be a whole number"]),
+        ("[fabric]\nhosts = nan", &["must be a whole number"]),
+        ("[fabric]\noversubscription = nan", &["fabric.oversubscription = NaN: must be a finite number"]),
+        ("[fabric]\nlatency = nan", &["must be a finite number with a unit"]),
+        ("[fabric]\nlatency = \"nan us\"", &["must be a finite number"]),
+        ("[fabric]\nlatency = \"-1 us\"", &["cannot be negative"]),
+        ("[fabric]\nlatency = \"0 us\"", &["propagation delay of one link; write a time from \"1 ns\""]),
+        ("[fabric]\nrate = \"0 Gbps\"", &["a rate must be above zero"]),
+        ("[workload]\nsize = \"-2 MB\"", &["workload.size = \"-2 MB\": a size cannot be negative"]),
+        ("[workload]\nsize = \"0 B\"", &["is not a message that can be sent"]),
+        ("[workload]\nsize = \"99999999999999999999 TB\"", &["more than a run can hold"]),
+        ("[profile.nscc]\ngamma = 1e308", &["profile.nscc.gamma", "is out of range; write a value from"]),
+        ("[profile.transport]\nack_every = 16384", &["profile.transport.ack_every = 16384: needs a unit"]),
+        ("[profile.transport]\nmtu = \"big\"", &["must be a whole number; its default is 4096"]),
+        // Fabrics that do not fit together.
+        ("[fabric]\nkind = \"fat-tree\"\nk = 5", &["needs an even number of switch ports; write 4 or 6"]),
+        ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
+        (
+            "[fabric]\nkind = \"torus\"",
+            &["fabric.kind = \"torus\": is not known; known: leaf-spine, fat-tree, multi-plane, htsim"],
+        ),
+        ("[fabric]\nspines = 4\noversubscription = 2", &["given together with `spines`"]),
+        ("[fabric]\noversubscription = 3\nhosts_per_leaf = 16", &["comes out even at 3.2"]),
+        ("[fabric]\nplanes = 64", &["fabric.planes = 64: must be at most 32"]),
+        ("[fabric]\nqueue = \"100 B\"", &["does not hold one packet"]),
+        ("[fabric]\necn_low = \"2 BDP\"", &["is above ecn_high"]),
+        ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["less than what can still arrive after a pause"]),
+        ("[fabric]\npfc = true\npfc_xon = \"1 MB\"", &["is above pfc_xoff"]),
+        ("[fabric]\nkind = \"htsim\"", &["fabric.topo: is missing; name an htsim topology file"]),
+        ("[fabric]\nkind = \"htsim\"\ntopo = \"none.topo\"", &["none.topo: cannot be read", "check the path"]),
+        // Profiles.
+        ("[profile]\nname = \"uex\"", &["`uex` is no profile; did you mean `uec`?"]),
+        ("[profile]\npath = \"repz\"", &["did you mean \"reps\"?"]),
+        ("[profile]\nname = \"rocev2\"\n[profile.nscc]\ngamma = 0.5", &["does not use `nscc`"]),
+        // Workloads that do not fit the fabric.
+        ("[workload]\nkind = \"incast\"\ndestination = 128", &["there are only 128 hosts, numbered from 0 to 127"]),
+        (
+            "[workload]\nkind = \"incast\"\nsenders = 128",
+            &["workload.senders = 128: there are only 127 hosts to pick from"],
+        ),
+        ("[workload]\nkind = \"all-to-all\"\ngroup = 7", &["does not divide the 128 hosts"]),
+        ("[workload]\nkind = \"flows\"", &["workload.flows: is missing"]),
+        ("[workload]\nkind = \"flows\"\nflows = []", &["a list with at least one flow"]),
+        ("[workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 0 }]", &["cannot send to itself"]),
+        (
+            "[workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 500 }]",
+            &["workload.flows[0].to = 500: there are only 128 hosts"],
+        ),
+        ("[workload]\nkind = \"flows\"\nflows = [{ from = 0 }]", &["workload.flows[0].to: is missing"]),
+        ("[workload]\nkind = \"matrix\"", &["workload.file: is missing"]),
+        ("[workload]\nkind = \"matrix\"\nfile = \"none.cm\"", &["none.cm: cannot be read"]),
+        ("[workload]\nkind = \"matrix\"\nfile = \"/dev/zero\"", &["/dev/zero: is not a regular file"]),
+        ("[workload]\nkind = \"poisson\"\nsizes = \"webserch\"", &["is no distribution of sizes"]),
+        ("[workload]\nkind = \"poisson\"\nload = 0", &["workload.load = 0: is out of range"]),
+        ("[workload]\nkind = \"poisson\"\nduration = \"1 ns\"", &["no flow arrives within 1 ns"]),
+        ("[workload]\nkind = \"all-to-all\"\n[fabric]\nhosts = 65536", &["makes more than 4194304 flows"]),
+        ("[workload]\nmessages = 1000000", &["makes more than 4194304 flows"]),
+        // Faults.
+        ("[[faults]]\nkind = \"down\"", &["says not where it strikes; write exactly one of link, between"]),
+        ("[[faults]]\nswitch = \"spine0\"\nplane = 0\nkind = \"down\"", &["has switch and plane"]),
+        (
+            "[[faults]]\nswitch = \"spine99\"\nkind = \"down\"",
+            &["there is no \"spine99\" in this fabric", "did you mean \"spine9\"?"],
+        ),
+        ("[[faults]]\nlink = \"leaf0-spine0\"\nkind = \"down\"", &["is no link; write, say, \"leaf0->spine1\""]),
+        (
+            "[[faults]]\nbetween = [\"host0\", \"spine1\"]\nkind = \"down\"",
+            &["no link joins host0 and spine1; neighbours of host0: leaf0"],
+        ),
+        ("[[faults]]\nlink = \"leaf0->spine0#3\"\nkind = \"down\"", &["there are 1 parallel links"]),
+        ("[[faults]]\nport = \"host0.p7\"\nkind = \"down\"", &["is no port of a NIC"]),
+        ("[[faults]]\ntier = \"leaf->spines\"\ncount = 1\nkind = \"down\"", &["did you mean \"leaf->spine\"?"]),
+        ("[[faults]]\nswitch = \"spine0\"", &["faults.kind: is missing; write down, flap, degrade or loss"]),
+        ("[[faults]]\nswitch = \"spine0\"\nkind = \"degrade\"", &["faults.fraction: is missing"]),
+        ("[[faults]]\nswitch = \"spine0\"\nkind = \"degrade\"\nfraction = 1.5", &["is out of range"]),
+        ("[[faults]]\nswitch = \"spine0\"\nkind = \"loss\"", &["faults.probability: is missing"]),
+        (
+            "[[faults]]\nswitch = \"spine0\"\nkind = \"down\"\nat = \"5 us\"\nuntil = \"4 us\"",
+            &["is not after the start, 5 us"],
+        ),
+        ("[[faults]]\nswitch = \"spine0\"\nkind = \"flap\"\nperiod = \"1 ps\"", &["more than 100000 times"]),
+        (
+            "[[faults]]\nswitch = \"spine0\"\nkind = \"down\"\nsilent = true\nreconverge = \"1 ms\"",
+            &["never learns of a silent fault"],
+        ),
+        // Run, sweep and bounds.
+        ("[run]\nthreads = 0", &["run.threads = 0: must be at least 1"]),
+        ("[run]\ntime_limit = \"0 us\"", &["must be above zero"]),
+        ("[workload]\nstart = \"2 ms\"\n[run]\ntime_limit = \"1 ms\"", &["ends before the last flow starts, at 2 ms"]),
+        ("[run]\ncapture = \"host999\"", &["run.capture = \"host999\": there is no \"host999\""]),
+        ("[sweep]\n\"profile.path\" = \"reps\"", &["must be a list that is not empty"]),
+        ("[sweep]\n\"speed\" = [1]", &["is no key of a scenario"]),
+        ("[expect]\n\"fct_us.max\" = \"fast\"", &["is no bound; write \"<= 210\""]),
+        ("[expect]\n\"fct_us.max\" = \"<= nan\"", &["must be finite"]),
+    ];
+    let mut failures = Vec::new();
+    for (text, fragments) in cases {
+        let said = problems(text);
+        for fragment in *fragments {
+            if !said.contains(fragment) {
+                failures.push(format!("{text:?}\n  said: {said}\n  want: {fragment}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn all_problems_are_said_at_once() {
+    let said = problems("[fabric]\nhots = 4\nrate = \"400\"\n[run]\nseed = -1\n[workload]\nsize = \"x\"\n");
+    assert_eq!(said.lines().count(), 4, "{said}");
+}
+
+#[test]
+fn six_lines_are_a_scenario_and_so_are_none() {
+    let experiment = strandway_lab::scenario::parse("").and_then(|s| s.check()).expect("all defaults");
+    assert_eq!(experiment.plan.topology.hosts(), 128);
+    assert_eq!(experiment.messages.len(), 128);
+    let text = "[fabric]\nhosts = 16\n[profile]\nname = \"uec\"\n[workload]\nkind = \"incast\"\n";
+    let experiment = strandway_lab::scenario::parse(text).and_then(|s| s.check()).expect("six lines");
+    assert_eq!(experiment.messages.len(), 8);
+}
+
+#[test]
+fn a_matrix_larger_than_the_fabric_is_refused_and_without_a_fabric_gets_one() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let matrix = folder.join("chain.cm");
+    let experiment = Scenario::load(&matrix).and_then(|s| s.check()).expect("the smallest fat tree");
+    assert_eq!((experiment.plan.topology.hosts(), experiment.plan.topology.tiers()), (16, 3));
+    assert_eq!(experiment.derived.rate.as_gbps(), 100.0);
+    let mut scenario = Scenario::load(&matrix).expect("readable");
+    scenario.set("fabric.kind=leaf-spine").expect("set");
+    scenario.set("fabric.hosts=8").expect("set");
+    let said = scenario.check().expect_err("too small").to_string();
+    assert!(said.contains("is for 16 hosts, the fabric has 8; enlarge the fabric"), "{said}");
+}
+
+#[test]
+fn files_are_checked_with_their_lines() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (file, fragment) in [
+        ("truncated.cm", "truncated.cm:4: `the size`: has no number behind it; the line is cut short"),
+        ("out_of_range.cm", "out_of_range.cm:3: `9`: there are only 4 hosts, numbered from 0 to 3"),
+        ("empty.cm", "empty.cm: the matrix is empty"),
+        ("duplicate.cm", "duplicate.cm:4: `1`: this flow id is on line 3 already"),
+    ] {
+        let said = Scenario::load(&folder.join(file)).and_then(|s| s.check()).expect_err(file).to_string();
+        assert!(said.contains(fragment), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_seed_changes_the_permutation_and_nothing_else_does() {
+    let check = |set: &str| {
+        let mut scenario = strandway_lab::scenario::parse("").expect("empty");
+        scenario.set(set).expect("set");
+        let plan = scenario.check().expect("sound").plan;
+        plan.connections.iter().map(|c| c.destination.0).collect::<Vec<_>>()
+    };
+    assert_eq!(check("run.seed=1"), check("run.threads=7"));
+    assert_ne!(check("run.seed=1"), check("run.seed=2"));
+}
