@@ -5,6 +5,7 @@ mod control;
 mod event;
 pub mod fault;
 pub mod measure;
+mod meeting;
 pub mod plan;
 mod pool;
 mod port;

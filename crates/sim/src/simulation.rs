@@ -6,10 +6,11 @@
 
 use crate::control::Control;
 use crate::measure::{End, FlowRecord, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series};
+use crate::meeting::Meeting;
 use crate::plan::Plan;
 use crate::slice::{Crossing, Cut, Slice};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -66,12 +67,15 @@ type Mailbox = Mutex<Vec<Crossing>>;
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let mailboxes: Vec<Mailbox> = slices.iter().map(|_| Mutex::new(Vec::new())).collect();
     let next: Vec<AtomicU64> = slices.iter().map(|_| AtomicU64::new(0)).collect();
-    let barrier = Barrier::new(slices.len());
+    let meeting = Meeting::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| {
+        let _attendance = meeting.attend();
         loop {
             let time = if control.stopping() { u64::MAX } else { slice.next_time() };
             next[index].store(time, Ordering::Relaxed);
-            barrier.wait();
+            if !meeting.wait() {
+                return;
+            }
             // Between the barriers nobody writes `next`, so that all threads leave together.
             let from = next.iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
             if from >= limit {
@@ -83,7 +87,9 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
                     mailbox.lock().expect("no thread panics holding a mailbox").append(crossings);
                 }
             }
-            barrier.wait();
+            if !meeting.wait() {
+                return;
+            }
             let mut mail = mailboxes[index].lock().expect("no thread panics holding a mailbox");
             for crossing in mail.drain(..) {
                 slice.receive(crossing);

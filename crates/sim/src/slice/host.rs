@@ -208,7 +208,7 @@ impl Slice<'_> {
                 let record = &mut self.flows[message.0 as usize];
                 record.finished = Some(Time(now));
                 self.finished += 1;
-                self.finished_at = now;
+                self.finished_at = self.finished_at.max(now);
                 if let Some(trigger) = self.plan.flows[message.0 as usize].on_sent {
                     self.pull(host, now, trigger, 2 * message.0);
                 }
