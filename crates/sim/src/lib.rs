@@ -9,6 +9,7 @@ mod meeting;
 pub mod plan;
 mod pool;
 mod port;
+mod queue;
 mod route;
 mod simulation;
 mod slice;

@@ -10,8 +10,7 @@
 
 use crate::measure::LinkCounters;
 use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
-use std::collections::VecDeque;
-use strandway_proto::Packet;
+use crate::queue::Queue;
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Bytes, Rate, Span};
 
@@ -42,14 +41,6 @@ pub(crate) mod flag {
     pub(crate) const ON_DEPARTURE: u8 = FAULTY | CAPTURED | REMOTE;
 }
 
-/// A packet that waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) packet: Packet,
-    /// The port that it came in by, where ingress is accounted for.
-    pub(crate) ingress: u32,
-}
-
 /// A port. What every packet needs comes first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -76,7 +67,7 @@ pub(crate) struct Port {
     pub(crate) visit: u64,
     pub(crate) counters: HotCounters,
     /// Packets waiting, per class.
-    pub(crate) waiting: [VecDeque<Waiting>; 2],
+    pub(crate) waiting: [Queue; 2],
 
     /// Eager ports: when a look is due; `u64::MAX` if none is.
     pub(crate) look_at: u64,
@@ -96,7 +87,7 @@ pub(crate) struct Port {
     pub(crate) paused: u64,
 }
 
-const _: () = assert!(size_of::<Port>() <= 256, "a port takes four cache lines");
+const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,7 +117,7 @@ impl Port {
             random,
             visit: u64::MAX,
             counters: HotCounters::default(),
-            waiting: [VecDeque::new(), VecDeque::new()],
+            waiting: [Queue::EMPTY; 2],
             look_at: u64::MAX,
             sampled: 0,
             serving_until: 0,

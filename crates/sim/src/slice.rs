@@ -19,7 +19,8 @@ use crate::fault::FaultKind;
 use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters};
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::port::{Limits, Port, flag};
+use crate::port::{DATA, Limits, Port, flag};
+use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId};
 use host::Host;
@@ -98,6 +99,7 @@ pub(crate) struct Slice<'a> {
     /// What happens to eager ports, and arrivals while routing may change.
     events: EventQueue,
     pool: Pool,
+    arena: Arena,
     /// Ports of the hosts, leaves, tier-1 switches and cores that this slice owns, in that order.
     ports: Vec<Port>,
     /// What to subtract from a link's number to find its port here, per kind of node.
@@ -195,7 +197,12 @@ impl<'a> Slice<'a> {
             }
             let stop = group * GROUP + n;
             match stop.checked_sub(self.ports.len()) {
-                None => self.visit_port(stop, batch, turns, from, until),
+                None => {
+                    if let Some(next) = self.ports.get(stop + 1) {
+                        std::hint::black_box(next.waiting[DATA].touch(&self.arena));
+                    }
+                    self.visit_port(stop, batch, turns, from, until);
+                }
                 Some(host) => {
                     self.fetch_host(host + 1, batch, order.of((n + 1) % GROUP));
                     self.visit_host(host, batch, turns, from, until);

@@ -5,7 +5,8 @@ use crate::calendar::{Batch, Turn};
 use crate::event::Event;
 use crate::measure::Captured;
 use crate::pool::Slot;
-use crate::port::{CONTROL, DATA, Port, Waiting, flag};
+use crate::port::{CONTROL, DATA, Port, flag};
+use crate::queue::Waiting;
 use crate::topology::LinkId;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::Packet;
@@ -125,7 +126,7 @@ impl Slice<'_> {
                 mark(port, &mut packet);
             }
         }
-        port.waiting[class].push_back(Waiting { packet, ingress });
+        port.waiting[class].push(&mut self.arena, Waiting { packet, ingress });
     }
 
     /// A packet does not fit its class. In a port with classes a coin decides whether a new data packet or the one at the tail
@@ -141,7 +142,7 @@ impl Slice<'_> {
         }
         if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
             let limit = self.limits[usize::from(port.limits)].data;
-            if let Some(tail) = port.waiting[DATA].back_mut() {
+            if let Some(tail) = port.waiting[DATA].back_mut(&mut self.arena) {
                 let queued = port.queued[DATA] - u32::from(tail.packet.size) + u32::from(packet.size);
                 if queued <= limit {
                     port.queued[DATA] = queued;
@@ -434,11 +435,7 @@ impl Slice<'_> {
     #[inline]
     fn take(&mut self, i: usize, class: usize) -> Waiting {
         let port = &mut self.ports[i];
-        let mut waiting = port.waiting[class].pop_front().expect("a class that is next has a packet");
-        if port.waiting[class].is_empty() {
-            // Begins again at the start of its memory, which is warm.
-            port.waiting[class].clear();
-        }
+        let mut waiting = port.waiting[class].pop(&mut self.arena).expect("a class that is next has a packet");
         port.queued[class] -= u32::from(waiting.packet.size);
         if class == DATA {
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);

@@ -9,6 +9,7 @@ use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
 use crate::plan::{Plan, Start};
 use crate::pool::Pool;
 use crate::port::{Limits, Port, flag};
+use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId, NodeKind, Topology};
 use std::collections::{BTreeMap, VecDeque};
@@ -161,6 +162,7 @@ impl<'a> Slice<'a> {
             order: Order::default(),
             events: event_queue(plan, cut.slices),
             pool: Pool::default(),
+            arena: Arena::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
             offsets: [0; 4],

@@ -1,0 +1,161 @@
+//! Queues of waiting packets, in chunks from one arena.
+//!
+//! A queue takes only as much memory as what waits in it, and a chunk that falls free is used again while it is warm: with
+//! a ring per port, a queue that is never long but never empty would walk through all of its ring.
+
+use strandway_proto::Packet;
+
+/// A packet that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) packet: Packet,
+    /// The port that it came in by, where ingress is accounted for.
+    pub(crate) ingress: u32,
+}
+
+/// Packets in a chunk: with the link to the next one, eight cache lines.
+const CHUNK: u32 = 9;
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Chunk {
+    items: [Waiting; CHUNK as usize],
+    next: u32,
+}
+
+const _: () = assert!(size_of::<Chunk>() == 512);
+
+/// The chunks of all queues of a slice.
+#[derive(Default)]
+pub(crate) struct Arena {
+    chunks: Vec<Chunk>,
+    free: Vec<u32>,
+}
+
+/// First in, first out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    head: u32,
+    tail: u32,
+    /// The first packet's place in the head chunk.
+    first: u32,
+    len: u32,
+}
+
+impl Queue {
+    pub(crate) const EMPTY: Queue = Queue { head: NIL, tail: NIL, first: 0, len: 0 };
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a packet at the end.
+    #[inline]
+    pub(crate) fn push(&mut self, arena: &mut Arena, waiting: Waiting) {
+        let place = (self.first + self.len) % CHUNK;
+        if place == 0 || self.len == 0 {
+            let chunk = arena.take(&waiting);
+            if self.len == 0 {
+                *self = Queue { head: chunk, tail: chunk, first: 0, len: 1 };
+                return;
+            }
+            arena.chunks[self.tail as usize].next = chunk;
+            self.tail = chunk;
+        } else {
+            arena.chunks[self.tail as usize].items[place as usize] = waiting;
+        }
+        self.len += 1;
+    }
+
+    /// Takes out the first packet.
+    #[inline]
+    pub(crate) fn pop(&mut self, arena: &mut Arena) -> Option<Waiting> {
+        if self.len == 0 {
+            return None;
+        }
+        let chunk = &arena.chunks[self.head as usize];
+        let waiting = chunk.items[self.first as usize];
+        let next = chunk.next;
+        self.len -= 1;
+        self.first += 1;
+        if self.first == CHUNK || self.len == 0 {
+            arena.free.push(self.head);
+            self.head = next;
+            self.first = 0;
+        }
+        Some(waiting)
+    }
+
+    /// The last packet.
+    pub(crate) fn back_mut<'a>(&self, arena: &'a mut Arena) -> Option<&'a mut Waiting> {
+        if self.len == 0 {
+            return None;
+        }
+        Some(&mut arena.chunks[self.tail as usize].items[((self.first + self.len - 1) % CHUNK) as usize])
+    }
+
+    /// Reads where the first packet is, so that it is in the cache by the time it is wanted.
+    #[inline]
+    pub(crate) fn touch(&self, arena: &Arena) -> u32 {
+        arena.chunks.get(self.head as usize).map_or(0, |c| c.items[self.first as usize % CHUNK as usize].ingress)
+    }
+}
+
+impl Arena {
+    /// A chunk that holds one packet.
+    fn take(&mut self, waiting: &Waiting) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.chunks[index as usize].items[0] = *waiting;
+                index
+            }
+            None => {
+                self.chunks.push(Chunk { items: [*waiting; CHUNK as usize], next: NIL });
+                self.chunks.len() as u32 - 1
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use strandway_proto::packet::{Flags, Header};
+    use strandway_proto::{ConnectionId, HostId, PathId};
+
+    proptest! {
+        #[test]
+        fn queues_that_share_an_arena_keep_their_order(steps in prop::collection::vec((0usize..4, 0u32..10), 1..800)) {
+            let (source, destination) = (HostId(0), HostId(1));
+            let (connection, path) = (ConnectionId(0), PathId(0));
+            let packet =
+                Packet { source, destination, connection, path, size: 64, flags: Flags::NONE, header: Header::Cnp };
+            let mut arena = Arena::default();
+            let mut queues = [Queue::EMPTY; 4];
+            let mut models: [VecDeque<u32>; 4] = Default::default();
+            for (ingress, (which, action)) in steps.into_iter().enumerate() {
+                let ingress = ingress as u32;
+                if action < 6 {
+                    queues[which].push(&mut arena, Waiting { packet, ingress });
+                    models[which].push_back(ingress);
+                } else {
+                    let got = queues[which].pop(&mut arena).map(|w| w.ingress);
+                    prop_assert_eq!(got, models[which].pop_front());
+                }
+                prop_assert_eq!(queues[which].is_empty(), models[which].is_empty());
+                prop_assert_eq!(queues[which].back_mut(&mut arena).map(|w| w.ingress), models[which].back().copied());
+            }
+            for (queue, model) in queues.iter_mut().zip(&mut models) {
+                while let Some(expected) = model.pop_front() {
+                    prop_assert_eq!(queue.pop(&mut arena).map(|w| w.ingress), Some(expected));
+                }
+                prop_assert!(queue.pop(&mut arena).is_none());
+            }
+            prop_assert_eq!(arena.free.len(), arena.chunks.len());
+        }
+    }
+}
