@@ -186,9 +186,27 @@ impl Calendar {
 /// Something of a batch: when, from where, and its place among the arrivals, or behind them among the notes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    pub(crate) offset: u32,
-    pub(crate) source: u32,
+    /// Offset in the window, then source.
+    key: u64,
     pub(crate) index: u32,
+}
+
+impl Turn {
+    #[inline]
+    fn new(offset: u32, source: u32, index: usize) -> Turn {
+        Turn { key: u64::from(offset) << 32 | u64::from(source), index: index as u32 }
+    }
+
+    /// From the start of the window, in ps.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.key >> 32
+    }
+
+    #[inline]
+    pub(crate) fn source(&self) -> u32 {
+        self.key as u32
+    }
 }
 
 /// Puts a batch in order of (stop, time, source) without moving it.
@@ -212,13 +230,13 @@ impl Order {
         }
         let count = batch.arrivals.len() + batch.notes.len();
         if self.turns.len() < count {
-            self.turns.resize(count, Turn { offset: 0, source: 0, index: 0 });
+            self.turns.resize(count, Turn { key: 0, index: 0 });
         }
         let arrivals = batch.arrivals.iter().map(|a| (a.stop, a.offset, a.link));
         let notes = batch.notes.iter().map(|n| (n.stop, n.offset, n.source));
         for (index, (stop, offset, source)) in arrivals.chain(notes).enumerate() {
             let start = &mut starts[(stop as usize % GROUP) + 1];
-            self.turns[*start as usize] = Turn { offset, source, index: index as u32 };
+            self.turns[*start as usize] = Turn::new(offset, source, index);
             *start += 1;
         }
         for stop in 0..GROUP {
@@ -237,14 +255,13 @@ impl Order {
 /// Puts what happens to one stop in order of (time, source); it nearly is.
 #[inline]
 fn sort_turns(turns: &mut [Turn]) {
-    let key = |t: &Turn| u64::from(t.offset) << 32 | u64::from(t.source);
     if turns.len() > 64 {
-        return turns.sort_unstable_by_key(key);
+        return turns.sort_unstable_by_key(|t| t.key);
     }
     for i in 1..turns.len() {
         let turn = turns[i];
         let mut at = i;
-        while at > 0 && key(&turn) < key(&turns[at - 1]) {
+        while at > 0 && turn.key < turns[at - 1].key {
             turns[at] = turns[at - 1];
             at -= 1;
         }
@@ -308,7 +325,7 @@ mod tests {
                                     None => batch.arrivals[turn.index as usize].stop,
                                 };
                                 prop_assert_eq!(of_stop, stop);
-                                got.push((stop, calendar.start_of(window) + u64::from(turn.offset), turn.source));
+                                got.push((stop, calendar.start_of(window) + turn.offset(), turn.source()));
                             }
                         }
                         calendar.give_back(batch);

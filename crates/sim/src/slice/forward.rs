@@ -57,14 +57,14 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn visit_port(&mut self, i: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
         for turn in turns {
-            let time = from + u64::from(turn.offset);
+            let time = from + turn.offset();
             if time >= until {
                 break;
             }
             if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
                 self.sample_port(i, time);
                 self.enqueue(i, &arrival.packet, 0, time);
-            } else if turn.source >= self.sources.fault {
+            } else if turn.source() >= self.sources.fault {
                 self.sample_port(i, time);
                 self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals.len()].data as usize, time);
             }

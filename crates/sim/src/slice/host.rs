@@ -41,13 +41,13 @@ impl Slice<'_> {
     /// Decides everything that happens to a host from `from` up to `until`, a window or its part.
     pub(super) fn visit_host(&mut self, h: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
         for turn in turns {
-            let time = from + u64::from(turn.offset);
+            let time = from + turn.offset();
             if time >= until {
                 break;
             }
             if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
                 self.deliver(h, time, &arrival.packet);
-            } else if turn.source != self.sources.visit {
+            } else if turn.source() != self.sources.visit {
                 self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals.len()]);
             }
         }
