@@ -193,6 +193,14 @@ pub struct Data {
     pub length: u16,
 }
 
+impl Data {
+    /// Where in the message its payload ends; no further than the last byte there can be, whatever a peer claims.
+    #[inline]
+    pub const fn end(&self) -> u64 {
+        self.offset.get().saturating_add(self.length as u64)
+    }
+}
+
 /// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(packed(2))]

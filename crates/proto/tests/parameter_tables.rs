@@ -4,6 +4,8 @@ use std::fmt::Write;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
 use strandway_proto::path::PathConfig;
+use strandway_proto::profile::Profile;
+use strandway_proto::reliability::ReliabilityConfig;
 
 const SECTIONS: [&str; 6] = ["Idea", "Mechanism", "Parameters", "Deviations", "Validation", "References"];
 
@@ -26,10 +28,13 @@ fn table(set: &dyn ParameterSet) -> String {
 }
 
 fn check(name: &str, set: &dyn ParameterSet) {
+    check_table(name, &table(set));
+}
+
+fn check_table(name: &str, expect: &str) {
     let page = page(name);
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     assert_eq!(headings, SECTIONS, "sections of {name}.md");
-    let expect = table(set);
     let (_, rest) = page.split_once("## Parameters\n\n").expect("a section of that name");
     let found: String = rest.lines().take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect();
     assert!(found == expect, "the table of {name}.md should be\n\n{expect}\nbut is\n\n{found}");
@@ -48,5 +53,34 @@ fn pages_of_path_selectors_have_the_codes_table() {
     for name in PathConfig::NAMES {
         let mut config = PathConfig::named(name).expect("a name");
         check(name, config.parameters().expect("parameters"));
+    }
+}
+
+#[test]
+fn pages_of_reliabilities_have_the_codes_table() {
+    for name in ReliabilityConfig::NAMES {
+        let mut config = ReliabilityConfig::named(name).expect("a name");
+        check(name, config.parameters());
+    }
+}
+
+/// A preset's page has what it sets of the groups that all profiles share, as it sets it, and of its reliability what
+/// differs from the default.
+#[test]
+fn pages_of_presets_have_the_codes_values() {
+    for name in Profile::NAMES {
+        let mut profile = Profile::preset(name).expect("a preset for every name");
+        let shared = ["transport", "switch"];
+        let mut text = String::from("| name | value | source |\n|---|---|---|\n");
+        for (group, set) in profile.groups() {
+            for row in set.table() {
+                let value = set.get(row.name).expect("a parameter of the table");
+                if shared.contains(&group) || value != row.default {
+                    writeln!(text, "| `{group}.{}` | {value} | {} |", row.name, row.source)
+                        .expect("a string takes all");
+                }
+            }
+        }
+        check_table(name, &text);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Note {
 
 /// Neighbours that are visited together: `1 << GROUP_SHIFT`. Their state and what comes to them in a window fit the cache
 /// of a core.
-const GROUP_SHIFT: u32 = 6;
+const GROUP_SHIFT: u32 = 7;
 /// Ports or hosts of a group.
 pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 

@@ -225,7 +225,7 @@ impl Receiver for GoBackNReceiver {
         self.unacknowledged += u64::from(data.length);
         let last = flags.has(Flags::LAST);
         if last {
-            self.done.push_back((data.message, data.offset.get() + u64::from(data.length)));
+            self.done.push_back((data.message, data.end()));
         }
         let marked = self.ack_marked && flags.has(Flags::CE);
         if last || marked || flags.has(Flags::ACK_REQUEST) || self.unacknowledged >= self.every {

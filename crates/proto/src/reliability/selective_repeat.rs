@@ -221,14 +221,15 @@ impl SelectiveRepeat {
         let judged = self.probe.as_ref().filter(|p| flags.has(Flags::PROBE_ANSWER) && now.since(p.sent) < self.base_rtt * 2);
         let judged = judged.map(|p| p.covers);
         self.arm_probe(now);
-        if self.recovery.is_none() {
-            if let Some(covers) = judged {
-                self.enter_recovery(una, covers);
-            } else if u64::from(ack.out_of_order) >= (window.0 * 3 / 2 / self.packet).max(REORDER_PACKETS_MIN)
-                && self.repairs.is_empty()
-            {
-                self.enter_recovery(una, self.highest);
-            }
+        if let Some(recovery) = &mut self.recovery {
+            // A probe may tell of more than was known when the episode began.
+            recovery.bound = recovery.bound.max(judged.unwrap_or(0));
+        } else if let Some(covers) = judged {
+            self.enter_recovery(una, covers);
+        } else if u64::from(ack.out_of_order) >= (window.0.saturating_mul(3) / 2 / self.packet).max(REORDER_PACKETS_MIN)
+            && self.repairs.is_empty()
+        {
+            self.enter_recovery(una, self.highest);
         }
         self.recover(window);
     }
@@ -334,6 +335,9 @@ impl Reliability for SelectiveRepeat {
         if self.board.una() == self.board.next() {
             self.deadline = Time::NEVER;
             self.arm_probe(now);
+        } else if self.detection == LossDetection::Holes {
+            // The fewer are in flight, the shorter the timeout; what is too early is found to be.
+            self.deadline = self.deadline.min(now + self.present_rto());
         }
         Ok(settled)
     }
@@ -364,8 +368,9 @@ impl Reliability for SelectiveRepeat {
                 continue;
             }
             let overdue = sent.at + rto <= now;
-            // Fast recovery gets a packet that it has not tried yet.
-            let spared = self.recovery.is_some() && sent.sends == 1 && self.detection == LossDetection::Reordering;
+            // Fast recovery gets a packet that it has not tried yet, if it may judge it.
+            let judged = self.recovery.is_some_and(|r| psn < r.bound);
+            let spared = judged && sent.sends == 1 && self.detection == LossDetection::Reordering;
             if overdue && !spared {
                 self.lose(psn, LossKind::TimedOut);
                 found = true;
@@ -522,7 +527,7 @@ impl Receiver for SelectiveReceiver {
         self.unacknowledged += u64::from(data.length);
         if flags.has(Flags::LAST) {
             let at = self.ends.partition_point(|&(p, _, _)| p < psn);
-            self.ends.insert(at, (psn, data.message, data.offset.get() + u64::from(data.length)));
+            self.ends.insert(at, (psn, data.message, data.end()));
         }
         let base = self.bitmap.base();
         if base > before {
