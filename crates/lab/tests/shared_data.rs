@@ -56,7 +56,8 @@ fn slowest(folder: &Path, matrix: &str, fabric: &str, entropies: u32, faults: &s
 
 /// A core cable at a tenth of its rate, in each of the first `pods` pods.
 fn slow_cores(pods: u32) -> String {
-    let fault = |pod| format!("[[faults]]\nbetween = [\"agg{pod}.0\", \"core0\"]\nkind = \"degrade\"\nfraction = 0.1\n");
+    let fault =
+        |pod| format!("[[faults]]\nbetween = [\"agg{pod}.0\", \"core0\"]\nkind = \"degrade\"\nfraction = 0.1\n");
     (0..pods).map(fault).collect()
 }
 
@@ -66,7 +67,8 @@ const PERMUTATION: &str = "perm_1024n_1024c_0u_2000000b.cm";
 fn the_matrices_finish_within_their_projects_own_limits() {
     let Some(folder) = htsim() else { return };
     let tree = |k: u32| format!("kind = \"fat-tree\"\nk = {k}\nrate = \"100 Gbps\"");
-    let oversubscribed = format!("kind = \"htsim\"\ntopo = {:?}", folder.join("leaf_spine_1024_oversub.topo").display());
+    let oversubscribed =
+        format!("kind = \"htsim\"\ntopo = {:?}", folder.join("leaf_spine_1024_oversub.topo").display());
     let rows: [(&str, String, u32, String, f64); 10] = [
         ("one.cm", tree(4), 128, String::new(), 190.0),
         ("bidir.cm", tree(4), 128, String::new(), 190.0),

@@ -113,7 +113,7 @@ impl SlidingBitmap {
             if below == 64 {
                 return u64::MAX;
             }
-            return (1u64 << below) - 1 | self.window(self.base) << below;
+            return ((1u64 << below) - 1) | (self.window(self.base) << below);
         }
         let bits = self.words.len() as u64 * 64;
         let distance = from - self.base;

@@ -95,7 +95,15 @@ impl Connection {
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
-        Packet { source: self.local, destination: self.peer, connection: self.peer_connection, path, size, flags, header }
+        Packet {
+            source: self.local,
+            destination: self.peer,
+            connection: self.peer_connection,
+            path,
+            size,
+            flags,
+            header,
+        }
     }
 
     fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
@@ -107,7 +115,9 @@ impl Connection {
     #[inline]
     fn window_open(&self) -> bool {
         let in_flight = self.reliability.in_flight().0;
-        in_flight == 0 || in_flight + u64::from(self.packet) <= self.congestion.window().0 || self.reliability.next_is_urgent()
+        in_flight == 0
+            || in_flight + u64::from(self.packet) <= self.congestion.window().0
+            || self.reliability.next_is_urgent()
     }
 
     /// Asks in a fixed order: may I send, which way, what. The path is drawn only when a packet is sure to follow, since
@@ -116,7 +126,9 @@ impl Connection {
     pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
         if self.reliability.wants_probe() {
             let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
-            let Some(number) = self.reliability.take_probe(now) else { unreachable!("a probe that is wanted is given") };
+            let Some(number) = self.reliability.take_probe(now) else {
+                unreachable!("a probe that is wanted is given")
+            };
             self.stats.probes += 1;
             return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
         }
@@ -144,8 +156,12 @@ impl Connection {
             .with_if(segment.again, Flags::RETRANSMITTED)
             .with_if(segment.last, Flags::LAST)
             .with_if(segment.again || full || !more, Flags::ACK_REQUEST);
-        let data =
-            Data { psn: Psn::new(segment.psn), message: segment.message, offset: segment.offset, length: segment.length };
+        let data = Data {
+            psn: Psn::new(segment.psn),
+            message: segment.message,
+            offset: segment.offset,
+            length: segment.length,
+        };
         Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
     }
 

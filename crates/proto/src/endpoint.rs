@@ -124,7 +124,11 @@ impl Endpoint {
             Header::Data(data) => {
                 connection.handle_data(now, packet, data, &mut reply);
                 while let Some((message, bytes)) = connection.receiver.take_received() {
-                    self.events.push_back(Event::Received { connection: packet.connection, message, bytes: Bytes(bytes) });
+                    self.events.push_back(Event::Received {
+                        connection: packet.connection,
+                        message,
+                        bytes: Bytes(bytes),
+                    });
                 }
                 return;
             }
@@ -182,11 +186,9 @@ impl Endpoint {
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, free: Ports) -> Option<Packet> {
         let control_first = self.streak < self.control_burst || self.ready.is_empty() || free.data == 0;
-        if control_first {
-            if let Some(packet) = self.take_control(free) {
-                self.streak += 1;
-                return Some(packet);
-            }
+        if control_first && let Some(packet) = self.take_control(free) {
+            self.streak += 1;
+            return Some(packet);
         }
         if free.data != 0 {
             let mut tries = self.ready.len();

@@ -73,11 +73,7 @@ impl Backlog {
     #[inline]
     pub fn segment(&self, psn: u64) -> Segment {
         let front = self.posted.front().expect("a segment of an unfinished message");
-        let posted = if psn < front.end {
-            front
-        } else {
-            &self.posted[self.posted.partition_point(|p| p.end <= psn)]
-        };
+        let posted = if psn < front.end { front } else { &self.posted[self.posted.partition_point(|p| p.end <= psn)] };
         assert!(psn >= posted.first, "psn {psn} belongs to a finished message");
         let offset = (psn - posted.first) * u64::from(self.mtu);
         let length = (posted.message.bytes - offset).min(u64::from(self.mtu)) as u16;

@@ -203,7 +203,7 @@ impl Data {
 
 /// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(packed(2))]
+#[repr(C, packed(2))]
 pub struct Ack {
     /// The next PSN expected; all lower ones are here (EPSN).
     pub cumulative: Psn,

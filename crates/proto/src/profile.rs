@@ -130,7 +130,8 @@ impl Profile {
             ecn_at_dequeue: false,
             ..SwitchConfig::default()
         };
-        let roce_transport = TransportConfig { cnp_interval: Span::from_us(50), ack_marked: false, ..TransportConfig::default() };
+        let roce_transport =
+            TransportConfig { cnp_interval: Span::from_us(50), ack_marked: false, ..TransportConfig::default() };
         Some(match name {
             "rocev2" => Profile {
                 name: name.into(),
@@ -199,7 +200,11 @@ mod tests {
             for (group, set) in profile.groups() {
                 for row in set.table() {
                     let size = crate::parameter::magnitude(row.default);
-                    assert!((row.range.0..=row.range.1).contains(&size), "{group}.{} default outside its range", row.name);
+                    assert!(
+                        (row.range.0..=row.range.1).contains(&size),
+                        "{group}.{} default outside its range",
+                        row.name
+                    );
                     assert!(!row.what.is_empty() && !row.source.is_empty());
                 }
             }

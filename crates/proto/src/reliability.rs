@@ -8,7 +8,7 @@ mod scoreboard;
 mod selective_repeat;
 
 pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
-pub use receive::{Arrival, AnyReceiver, Receiver};
+pub use receive::{AnyReceiver, Arrival, Receiver};
 pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 
 use crate::congestion::LossKind;

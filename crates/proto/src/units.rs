@@ -173,7 +173,11 @@ fn with_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> f
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        with_unit(f, self.0, &[("s", 1_000_000_000_000), ("ms", 1_000_000_000), ("us", 1_000_000), ("ns", 1_000), ("ps", 1)])
+        with_unit(
+            f,
+            self.0,
+            &[("s", 1_000_000_000_000), ("ms", 1_000_000_000), ("us", 1_000_000), ("ns", 1_000), ("ps", 1)],
+        )
     }
 }
 
@@ -185,7 +189,11 @@ impl fmt::Display for Time {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        with_unit(f, self.0, &[("Tbps", 1_000_000_000_000), ("Gbps", 1_000_000_000), ("Mbps", 1_000_000), ("kbps", 1_000), ("bps", 1)])
+        with_unit(
+            f,
+            self.0,
+            &[("Tbps", 1_000_000_000_000), ("Gbps", 1_000_000_000), ("Mbps", 1_000_000), ("kbps", 1_000), ("bps", 1)],
+        )
     }
 }
 

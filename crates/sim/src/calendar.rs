@@ -103,10 +103,10 @@ impl Calendar {
             let slot = (window & self.mask) as usize;
             self.counts[slot] += 1;
             let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
-            if batch.arrivals.capacity() == 0 {
-                if let Some(spare) = self.spare.pop() {
-                    batch.arrivals = spare;
-                }
+            if batch.arrivals.capacity() == 0
+                && let Some(spare) = self.spare.pop()
+            {
+                batch.arrivals = spare;
             }
             (batch, offset)
         } else {

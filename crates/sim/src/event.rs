@@ -111,11 +111,7 @@ impl EventQueue {
     /// The next event's time, `u64::MAX` if there is none.
     #[inline]
     pub(crate) fn peek(&mut self) -> u64 {
-        if !self.is_bucket_done() || self.advance() {
-            self.current[self.position].time
-        } else {
-            u64::MAX
-        }
+        if !self.is_bucket_done() || self.advance() { self.current[self.position].time } else { u64::MAX }
     }
 
     /// Takes out the next event if it is earlier than `limit`.

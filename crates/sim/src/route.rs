@@ -168,7 +168,7 @@ impl Router {
                     }
                 });
         }
-        ways.first + (self.hash(node, packet, attempt) * u64::from(ways.count) >> 32) as u32
+        ways.first + ((self.hash(node, packet, attempt) * u64::from(ways.count)) >> 32) as u32
     }
 
     /// Rehashes until the choice avoids the dead links that routing knows of; then tries every port in turn.
@@ -260,7 +260,8 @@ mod tests {
             for routing in [Routing::Hashed, Routing::Direct] {
                 let router = Router::new(&topology, routing, 5);
                 let mut used = BTreeSet::new();
-                for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+                for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b)
+                {
                     for path in 0..64 * u32::from(topology.planes()) {
                         let plane = (path % u32::from(topology.planes())) as u8;
                         let packet = packet(source, destination, plane, path / u32::from(topology.planes()));

@@ -9,8 +9,8 @@ use crate::measure::{End, FlowRecord, GroupSeries, LinkCounters, Measurements, P
 use crate::meeting::Meeting;
 use crate::plan::Plan;
 use crate::slice::{Crossing, Cut, Slice};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -215,12 +215,15 @@ fn digest(m: &Measurements) -> u64 {
         }
     }
     for c in &m.connections {
-        for value in [c.sent, c.retransmitted, c.acks, c.delivered_bytes, c.duplicates, c.marked, c.trimmed, c.timeouts] {
+        for value in [c.sent, c.retransmitted, c.acks, c.delivered_bytes, c.duplicates, c.marked, c.trimmed, c.timeouts]
+        {
             add(value);
         }
     }
     for l in &m.links {
-        for value in [l.packets, l.bytes, u64::from(l.marked), u64::from(l.dropped), u64::from(l.trimmed), l.queue_max.0] {
+        for value in
+            [l.packets, l.bytes, u64::from(l.marked), u64::from(l.dropped), u64::from(l.trimmed), l.queue_max.0]
+        {
             add(value);
         }
     }

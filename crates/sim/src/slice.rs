@@ -12,8 +12,8 @@ mod host;
 mod setup;
 mod watch;
 
-use crate::control::Control;
 use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
+use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
 use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters};

@@ -355,7 +355,14 @@ impl Topology {
             let (host, plane) = (l / planes, (l % planes) as u8);
             let leaf = self.leaf(host / self.shape.hosts_per_leaf, plane);
             let reverse = self.ports_of(leaf).0.0 + host % self.shape.hosts_per_leaf;
-            return Some(LinkEnds { from: NodeId(host), to: leaf, level: 0, up: true, plane, reverse: LinkId(reverse) });
+            return Some(LinkEnds {
+                from: NodeId(host),
+                to: leaf,
+                level: 0,
+                up: true,
+                plane,
+                reverse: LinkId(reverse),
+            });
         }
         if l < bases[2] {
             let at = l - bases[1];
@@ -435,11 +442,7 @@ impl Topology {
         let tier1 = if self.tiers() == 2 { "spine" } else { "agg" };
         let names = [["host->leaf", "leaf->host"], ["leaf->", "->leaf"], ["agg->core", "core->agg"]];
         let mut groups = Vec::new();
-        let counts = [
-            self.shape.hosts,
-            self.leaves * self.leaf_up(),
-            self.spines * self.spine_up,
-        ];
+        let counts = [self.shape.hosts, self.leaves * self.leaf_up(), self.spines * self.spine_up];
         for level in 0..self.tiers() {
             for (direction, name) in names[level].iter().enumerate() {
                 let name = match (level, direction) {

@@ -114,7 +114,11 @@ impl Default for Probe {
 
 impl SelectiveRepeat {
     /// Nothing sent.
-    pub fn new(config: &SelectiveRepeatConfig, transport: &TransportConfig, environment: &Environment) -> SelectiveRepeat {
+    pub fn new(
+        config: &SelectiveRepeatConfig,
+        transport: &TransportConfig,
+        environment: &Environment,
+    ) -> SelectiveRepeat {
         let detection = match (config.holes, environment.trimming) {
             (true, _) => LossDetection::Holes,
             (false, true) => LossDetection::Trimming,
@@ -218,7 +222,8 @@ impl SelectiveRepeat {
     fn detect_by_reordering(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) {
         let una = self.board.una();
         // A probe that came back without much delay means that older data had the time to arrive.
-        let judged = self.probe.as_ref().filter(|p| flags.has(Flags::PROBE_ANSWER) && now.since(p.sent) < self.base_rtt * 2);
+        let judged =
+            self.probe.as_ref().filter(|p| flags.has(Flags::PROBE_ANSWER) && now.since(p.sent) < self.base_rtt * 2);
         let judged = judged.map(|p| p.covers);
         self.arm_probe(now);
         if let Some(recovery) = &mut self.recovery {
@@ -259,7 +264,9 @@ impl Reliability for SelectiveRepeat {
             return true;
         }
         let next = self.board.next();
-        next < self.backlog.end() && next - self.board.una() < u64::from(self.window_psn) && self.board.in_flight().0 < self.flight_max
+        next < self.backlog.end()
+            && next - self.board.una() < u64::from(self.window_psn)
+            && self.board.in_flight().0 < self.flight_max
     }
 
     fn next_is_urgent(&self) -> bool {
@@ -378,10 +385,8 @@ impl Reliability for SelectiveRepeat {
                 oldest = oldest.min(if overdue { now } else { sent.at });
             }
         }
-        if found {
-                if self.detection == LossDetection::Holes {
-                self.recovery = None;
-            }
+        if found && self.detection == LossDetection::Holes {
+            self.recovery = None;
         }
         self.deadline = if oldest != Time::NEVER {
             oldest + rto

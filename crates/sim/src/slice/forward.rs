@@ -8,8 +8,8 @@ use crate::pool::Slot;
 use crate::port::{CONTROL, DATA, Port, flag};
 use crate::queue::Waiting;
 use crate::topology::LinkId;
-use strandway_proto::packet::{Flags, Header};
 use strandway_proto::Packet;
+use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
 
 /// Bytes of a PFC pause frame on the wire: a minimum Ethernet frame.
@@ -401,11 +401,12 @@ impl Slice<'_> {
     /// Eager ports: begins the next transmission if the port is idle.
     fn serve(&mut self, i: usize, now: u64) {
         let port = &mut self.ports[i];
-        if port.serving_bytes == 0 && port.busy_until <= now {
-            if let Some(class) = port.next_class() {
-                let Waiting { packet, ingress } = self.take(i, class);
-                self.begin(i, &packet, ingress, class, now);
-            }
+        if port.serving_bytes == 0
+            && port.busy_until <= now
+            && let Some(class) = port.next_class()
+        {
+            let Waiting { packet, ingress } = self.take(i, class);
+            self.begin(i, &packet, ingress, class, now);
         }
         self.look_later(i);
     }

@@ -26,14 +26,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(super) fn new(endpoint: Endpoint) -> Host {
-        Host {
-            endpoint,
-            released: Vec::new(),
-            visit: u64::MAX,
-            now: 0,
-            next_at: u64::MAX,
-            ask_again_at: 0,
-        }
+        Host { endpoint, released: Vec::new(), visit: u64::MAX, now: 0, next_at: u64::MAX, ask_again_at: 0 }
     }
 }
 

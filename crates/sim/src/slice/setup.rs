@@ -50,7 +50,9 @@ impl Cut {
                 let (from, to) = (part(units, i), part(units, i + 1));
                 let leaves = match shape.pods {
                     None => from..to,
-                    Some(p) => (from * p.leaves_per_pod).min(topology.leaves())..(to * p.leaves_per_pod).min(topology.leaves()),
+                    Some(p) => {
+                        (from * p.leaves_per_pod).min(topology.leaves())..(to * p.leaves_per_pod).min(topology.leaves())
+                    }
                 };
                 let spines = match shape.pods {
                     None => part(topology.spines(), i)..part(topology.spines(), i + 1),
@@ -210,7 +212,8 @@ impl<'a> Slice<'a> {
         let settings = &self.plan.ports;
         let eager = self.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
-        let fifo = !self.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
+        let fifo =
+            !self.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
         for (kind, range) in self.cut.nodes[self.index].clone().iter().enumerate() {
             let links = ports_in(topology, range);
             self.offsets[kind] = i64::from(links.start) - self.ports.len() as i64;
@@ -270,12 +273,12 @@ impl<'a> Slice<'a> {
                 }
                 _ => self.events.push(Event { time, source, data: n as u32 }),
             }
-            if let FaultEvent::Rate(link, _) = event {
-                if owner(link) == Some(self.index) {
-                    // Departures that are decided on arrival would miss the change of rate.
-                    let i = self.local(link.0);
-                    self.ports[i].set(flag::FIFO, false);
-                }
+            if let FaultEvent::Rate(link, _) = event
+                && owner(link) == Some(self.index)
+            {
+                // Departures that are decided on arrival would miss the change of rate.
+                let i = self.local(link.0);
+                self.ports[i].set(flag::FIFO, false);
             }
         }
     }
