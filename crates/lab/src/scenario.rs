@@ -126,6 +126,11 @@ impl Scenario {
         if !SECTIONS.contains(&parts[0].as_str()) {
             return Err(format!("`{}` is no section of a scenario; {}", parts[0], suggest(&parts[0], &SECTIONS)));
         }
+        // A sweep's keys are dotted keys of the scenario, each of them one key of the `[sweep]` table.
+        let parts = match parts.split_first() {
+            Some((section, swept)) if section == "sweep" && !swept.is_empty() => vec![section.clone(), swept.join(".")],
+            _ => parts,
+        };
         let (last, way) = parts.split_last().ok_or("the key is empty")?;
         let mut place = &mut self.table;
         for part in way {
@@ -202,6 +207,18 @@ mod tests {
         assert_eq!(scenario.table["profile"]["path"].as_str(), Some("reps"));
         assert_eq!(scenario.table["workload"]["size"].as_str(), Some("4 MB"));
         assert_eq!(scenario.table["fabric"]["hosts"].as_integer(), Some(64));
+    }
+
+    #[test]
+    fn set_replaces_what_a_sweep_varies() {
+        let text = "[profile]\nname = \"uec\"\n[sweep]\n\"run.seed\" = [1, 2, 3]\n\"profile.path\" = [\"reps\"]\n";
+        for key in ["sweep.run.seed", "sweep.\"run.seed\""] {
+            let mut scenario = parse(text).expect("valid");
+            scenario.set(&format!("{key}=[7, 8]")).expect("a list");
+            let sweep = scenario.table["sweep"].as_table().expect("a table");
+            assert_eq!(sweep.len(), 2);
+            assert_eq!(sweep["run.seed"].as_array().map(Vec::len), Some(2));
+        }
     }
 
     #[test]

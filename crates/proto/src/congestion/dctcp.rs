@@ -63,6 +63,15 @@ impl Dctcp {
         }
     }
 
+    /// An observation window is over: alpha follows the share of it that was marked.
+    fn end_window(&mut self) {
+        if self.acked > 0 {
+            let share = self.marked as f64 / self.acked as f64;
+            self.alpha = (1.0 - self.gain) * self.alpha + self.gain * share;
+        }
+        self.observe();
+    }
+
     /// Starts a new observation window: one window of bytes from here on.
     fn observe(&mut self) {
         self.acked = 0;
@@ -100,17 +109,19 @@ impl Congestion for Dctcp {
             }
         }
         if self.acked >= self.observed {
-            if self.acked > 0 {
-                let share = self.marked as f64 / self.acked as f64;
-                self.alpha = (1.0 - self.gain) * self.alpha + self.gain * share;
-            }
-            self.observe();
+            self.end_window();
         }
     }
 
     fn on_loss(&mut self, loss: &LossSample) {
         if loss.kind != LossKind::TimedOut {
+            // A lost packet counts as one that was acknowledged with a mark: under heavy loss few others end the window.
+            self.acked += loss.bytes.0;
+            self.marked += loss.bytes.0;
             self.reduce(0.5);
+            if self.acked >= self.observed {
+                self.end_window();
+            }
         } else if self.window > self.packet {
             // Slow start from one packet up to the threshold, in a new observation window: the old one is as long as
             // the window was, and growth would wait for all of it. Further packets of the same timeout change nothing.
