@@ -5,7 +5,9 @@ use std::sync::Arc;
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Bytes, HostId, Profile, Rate, Span, Time};
-use strandway_sim::plan::{ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings};
+use strandway_sim::plan::{
+    ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings,
+};
 use strandway_sim::topology::{Level, Pods, Shape, Topology};
 use strandway_sim::{Control, Measurements, Plan, simulate};
 
