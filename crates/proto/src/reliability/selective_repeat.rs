@@ -104,11 +104,13 @@ struct Probe {
     sent: Time,
     /// `next` when the last one left: what its answer can judge.
     covers: u64,
+    /// However large the window, no more wire bytes than this must have come behind a hole for it to be a loss.
+    window_max: u64,
 }
 
 impl Default for Probe {
     fn default() -> Probe {
-        Probe { at: Time::NEVER, due: false, number: 0, sent: Time::ZERO, covers: 0 }
+        Probe { at: Time::NEVER, due: false, number: 0, sent: Time::ZERO, covers: 0, window_max: u64::MAX }
     }
 }
 
@@ -153,7 +155,8 @@ impl SelectiveRepeat {
             highest: 0,
             recovery: None,
             mark: 0,
-            probe: (detection == LossDetection::Reordering).then(Box::default),
+            probe: (detection == LossDetection::Reordering)
+                .then(|| Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, ..Probe::default() })),
             base_rtt: environment.base_rtt,
         }
     }
@@ -231,12 +234,16 @@ impl SelectiveRepeat {
             recovery.bound = recovery.bound.max(judged.unwrap_or(0));
         } else if let Some(covers) = judged {
             self.enter_recovery(una, covers);
-        } else if u64::from(ack.out_of_order) >= (window.0.saturating_mul(3) / 2 / self.packet).max(REORDER_PACKETS_MIN)
-            && self.repairs.is_empty()
-        {
+        } else if u64::from(ack.out_of_order) >= self.reordering_allowed(window) && self.repairs.is_empty() {
             self.enter_recovery(una, self.highest);
         }
         self.recover(window);
+    }
+
+    /// As many packets held above a hole mean a loss: one and a half windows of them, at most the largest window.
+    fn reordering_allowed(&self, window: Bytes) -> u64 {
+        let most = self.probe.as_ref().map_or(u64::MAX, |p| p.window_max);
+        ((window.0.saturating_mul(3) / 2).min(most) / self.packet).max(REORDER_PACKETS_MIN)
     }
 
     /// With nothing left to send, only a probe brings news of the tail; otherwise acknowledgements do for a while.
