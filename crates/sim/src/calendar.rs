@@ -53,8 +53,8 @@ pub(crate) struct Batch {
 
 /// What is to come, by window and group.
 pub(crate) struct Calendar {
-    /// A window spans `1 << shift` picoseconds.
-    shift: u32,
+    /// Length of a window in ps.
+    span: u64,
     /// Number of windows in the ring less one; the number is a power of two.
     mask: u64,
     groups: usize,
@@ -70,14 +70,14 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// An empty calendar for `stops` ports and hosts, in windows of at most `window` ps, of which those up to `ahead` ps are
-    /// at hand.
-    pub(crate) fn new(stops: usize, window: u64, ahead: u64) -> Calendar {
-        let shift = window.max(1).ilog2().min(31);
-        let windows = ((ahead >> shift) + 3).next_power_of_two().min(WINDOWS_MAX);
+    /// An empty calendar for `stops` ports and hosts, in windows of `span` ps (at most `u32::MAX`), of which those up to
+    /// `ahead` ps are at hand.
+    pub(crate) fn new(stops: usize, span: u64, ahead: u64) -> Calendar {
+        let span = span.clamp(1, u64::from(u32::MAX));
+        let windows = (ahead / span + 3).next_power_of_two().min(WINDOWS_MAX);
         let groups = stops.div_ceil(GROUP).max(1);
         Calendar {
-            shift,
+            span,
             mask: windows - 1,
             groups,
             ring: vec![Batch::default(); windows as usize * groups],
@@ -96,9 +96,9 @@ impl Calendar {
     /// The batch that something at `time` belongs to, and its offset in the window.
     #[inline]
     fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, u32) {
-        let window = time >> self.shift;
+        let window = time / self.span;
         debug_assert!(window >= self.window, "{time} ps lies before window {}", self.window);
-        let offset = (time & ((1 << self.shift) - 1)) as u32;
+        let offset = (time - window * self.span) as u32;
         if window - self.window <= self.mask {
             let slot = (window & self.mask) as usize;
             self.counts[slot] += 1;
@@ -131,13 +131,13 @@ impl Calendar {
     /// The number of the window in which `time` lies.
     #[inline]
     pub(crate) fn window_of(&self, time: u64) -> u64 {
-        time >> self.shift
+        time / self.span
     }
 
     /// When a window starts.
     #[inline]
     pub(crate) fn start_of(&self, window: u64) -> u64 {
-        window << self.shift
+        window * self.span
     }
 
     /// The first window with something in it.
@@ -267,12 +267,6 @@ fn sort_turns(turns: &mut [Turn]) {
         }
         turns[at] = turn;
     }
-}
-
-/// Length in ps of a window for links of at least this delay: the largest power of two that is no longer.
-pub(crate) const fn window_span(shortest: u64) -> u64 {
-    let shift = if shortest == 0 { 0 } else { shortest.ilog2() };
-    1 << if shift < 31 { shift } else { 31 }
 }
 
 #[cfg(test)]

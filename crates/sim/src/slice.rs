@@ -158,8 +158,12 @@ impl<'a> Slice<'a> {
             if from >= limit || control.stopping() {
                 return;
             }
-            self.run_window(from, limit.min(self.window_end(from)));
+            let end = self.window_end(from);
+            self.run_window(from, limit.min(end));
             self.report(control);
+            if limit <= end {
+                return;
+            }
         }
     }
 

@@ -494,7 +494,9 @@ impl Slice<'_> {
 
     fn capture(&mut self, at: Time, link: u32, packet: Packet) {
         let limit = self.plan.capture.as_ref().map_or(0, |c| c.limit);
-        if self.captured.len() < limit {
+        // To the end of the last one's window: only then is it known which were the first.
+        let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
+        if limit > 0 && last.is_none_or(|l| at.0 < self.window_end(l.at.0)) {
             let connection = self.connection_of(&packet);
             let profile = connection.map_or(0, |c| self.plan.connections[c as usize].profile);
             self.captured.push(Captured { at, link: LinkId(link), packet, profile });

@@ -254,6 +254,8 @@ impl<'a> Slice<'a> {
         for link in captured {
             let i = self.local(link);
             self.ports[i].set(flag::CAPTURED, true);
+            // Departures are recorded when they happen, not when they are known.
+            self.ports[i].set(flag::FIFO, false);
         }
         for (n, &(time, event)) in self.fault_events.iter().enumerate() {
             let link = match event {
