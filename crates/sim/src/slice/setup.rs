@@ -3,7 +3,7 @@
 use super::host::Host;
 use super::watch::Sampler;
 use super::{FaultEvent, LinkFaults, Slice, Sources};
-use crate::calendar::{Calendar, Order, window_span};
+use crate::calendar::{Calendar, Order};
 use crate::event::{Event, EventQueue};
 use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
 use crate::plan::{Plan, Start};
@@ -198,7 +198,7 @@ impl<'a> Slice<'a> {
         slice.by_event = slice.eager || routing_changes;
         slice.make_ports();
         slice.make_hosts();
-        let window = window_span(topology.shortest_latency().0);
+        let window = topology.shortest_latency().0;
         slice.calendar = Calendar::new(slice.ports.len() + slice.hosts.len(), window, ahead(topology));
         slice.mark_ports(faults);
         slice.schedule_starts();
