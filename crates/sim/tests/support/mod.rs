@@ -5,11 +5,12 @@ use std::sync::Arc;
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Bytes, HostId, Profile, Rate, Span, Time};
+use strandway_sim::fault::{FaultKind, FaultPlan};
 use strandway_sim::plan::{
-    ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings,
+    CapturePlan, ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings,
 };
 use strandway_sim::topology::{Level, Pods, Shape, Topology};
-use strandway_sim::{Control, Measurements, Plan, simulate};
+use strandway_sim::{Control, LinkId, Measurements, NodeId, Plan, simulate};
 
 pub const US: u64 = 1_000_000;
 
@@ -109,6 +110,31 @@ pub fn permutation(hosts: u32, bytes: u64, seed: u64) -> Vec<(u32, u32, u64)> {
         }
     }
     (0..hosts).map(|i| (i, to[i as usize], bytes)).collect()
+}
+
+/// Packets of a window that never closes, over ports that neither mark nor trim nor overflow: pure arithmetic.
+pub fn plain(topology: Topology, flows: &[(u32, u32, u64)]) -> Plan {
+    let mut plan = plan(topology, fixed(100.0), flows);
+    plan.ports.ecn = None;
+    plan.ports.trim = None;
+    plan.ports.data_queue = Bytes(1_000_000_000);
+    plan.ports.control_queue = Bytes(1_000_000_000);
+    plan
+}
+
+/// The link from one node to another, by their names.
+pub fn link(topology: &Topology, from: &str, to: &str) -> LinkId {
+    let node = |name: &str| -> NodeId { topology.node_named(name).unwrap_or_else(|| panic!("{name} is a node")) };
+    topology.links_between(node(from), node(to))[0]
+}
+
+/// Records the first 100,000 packets on these links.
+pub fn capture(plan: &mut Plan, links: &[LinkId]) {
+    plan.capture = Some(CapturePlan { links: links.to_vec(), limit: 100_000 });
+}
+
+pub fn fault(links: &[LinkId], kind: FaultKind, from: u64, until: u64) -> FaultPlan {
+    FaultPlan { links: links.to_vec(), kind, from: Time(from), until: Time(until) }
 }
 
 pub fn run(plan: &Plan) -> Measurements {

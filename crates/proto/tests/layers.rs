@@ -1,0 +1,94 @@
+//! Dependencies point down only: reads the manifests of all crates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// The crates from the bottom up. Those on one line never see each other.
+const LAYERS: [&[&str]; 5] = [&["proto"], &["collective"], &["sim", "udp"], &["lab"], &["cli", "python"]];
+
+/// Which of our crates a manifest names in a table of dependencies, and whether outsiders are among them.
+fn dependencies(manifest: &str) -> (BTreeSet<String>, bool) {
+    let (mut ours, mut others) = (BTreeSet::new(), false);
+    let mut counts = false;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(table) = line.strip_prefix('[') {
+            let table = table.trim_end_matches(']');
+            // `dependencies`, `build-dependencies`, `target.….dependencies`, `dependencies.name`; tests may use what they like.
+            counts = table.contains("dependencies") && !table.contains("dev-dependencies");
+            if let Some((_, name)) = table.split_once("dependencies.").filter(|_| counts) {
+                match name.strip_prefix("strandway-") {
+                    Some(name) => drop(ours.insert(name.to_string())),
+                    None => others = true,
+                }
+                counts = false;
+            }
+            continue;
+        }
+        let key = line.split(['.', '=', ' ']).next().unwrap_or("");
+        if !counts || key.is_empty() || key.starts_with('#') {
+            continue;
+        }
+        match key.trim_matches('"').strip_prefix("strandway-") {
+            Some(name) => drop(ours.insert(name.to_string())),
+            None => others = true,
+        }
+    }
+    (ours, others)
+}
+
+fn manifests() -> BTreeMap<String, String> {
+    let crates: PathBuf = [env!("CARGO_MANIFEST_DIR"), ".."].iter().collect();
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(crates).expect("the folder of crates") {
+        let path = entry.expect("a folder").path();
+        if let Ok(text) = std::fs::read_to_string(path.join("Cargo.toml")) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(text.contains(&format!("name = \"strandway-{name}\"")), "folder {name} is its package");
+            found.insert(name, text);
+        }
+    }
+    found
+}
+
+#[test]
+fn dependencies_point_down_only() {
+    let layer =
+        |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
+    let manifests = manifests();
+    for name in ["proto", "sim", "lab", "cli"] {
+        assert!(manifests.contains_key(name), "{name} is a crate");
+    }
+    for (name, text) in &manifests {
+        let (ours, _) = dependencies(text);
+        for other in ours {
+            assert!(
+                layer(&other) < layer(name),
+                "{name} (layer {}) must not see {other} (layer {})",
+                layer(name),
+                layer(&other)
+            );
+        }
+    }
+}
+
+#[test]
+fn the_lower_crates_need_nothing_from_outside() {
+    let manifests = manifests();
+    assert_eq!(dependencies(&manifests["proto"]), (BTreeSet::new(), false), "proto depends on nothing");
+    let sim = BTreeSet::from(["proto".to_string()]);
+    assert_eq!(dependencies(&manifests["sim"]), (sim, false), "sim depends on proto alone");
+    let (lab, _) = dependencies(&manifests["lab"]);
+    assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
+    let (cli, _) = dependencies(&manifests["cli"]);
+    assert!(cli.contains("lab"), "{cli:?}");
+}
+
+#[test]
+fn a_manifest_is_read_as_cargo_reads_it() {
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\nstrandway-proto.workspace = true\n# no = 1\n\n\
+        [target.'cfg(unix)'.dependencies]\nstrandway-sim = { path = \"..\" }\n[dependencies.strandway-lab]\npath = \"y\"\n\
+        [dev-dependencies]\nproptest.workspace = true\n";
+    let ours = ["lab", "proto", "sim"].map(String::from).into();
+    assert_eq!(dependencies(manifest), (ours, false));
+    assert_eq!(dependencies("[build-dependencies]\ncc = \"1\"\n"), (BTreeSet::new(), true));
+}

@@ -1,0 +1,745 @@
+//! Two endpoints and one bad wire: what is lost, late, marked, trimmed or doubled is repaired as each protocol says.
+//!
+//! A checker looks at both endpoints after every step (see `pair_support`); what is asserted here comes on top of it.
+
+mod pair_support;
+
+use pair_support::{ACK, Chance, DELAY, PACKET, Post, RTT, World, check};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use strandway_proto::congestion::{CongestionConfig, FixedConfig};
+use strandway_proto::packet::{Ack, Data, Flags, Header, Nack, Offset, Psn, SackBits};
+use strandway_proto::path::PathConfig;
+use strandway_proto::reliability::{GoBackNConfig, ReliabilityConfig, SelectiveRepeatConfig};
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::{
+    ConnectionId, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection, Packet, PathId, Ports,
+    Profile, Rate, Span, Time,
+};
+
+/// When packet `n` of a burst at line rate leaves.
+fn nth(n: u64) -> Time {
+    Time(n * PACKET.0)
+}
+
+fn fixed(profile: &mut Profile, window_bdp: f64) {
+    profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp });
+}
+
+// ---- RoCEv2: go-back-N -------------------------------------------------------------------------------------------------
+
+#[test]
+fn go_back_n_acknowledges_every_16_kib_and_the_last_packet() {
+    let outcome = check(&World::new("rocev2"), "", "sent 64, again 0, acks 16, nacks 0, duplicates 0, timeouts 0");
+    assert_eq!(outcome.finished, nth(63) + RTT);
+    check(&World::new("rocev2").packets(66), "", "sent 66, acks 17");
+}
+
+#[test]
+fn go_back_n_starts_again_from_the_hole_after_one_nack() {
+    let world = World::new("rocev2");
+    for (script, expect) in [
+        // All 64 packets have left when the NACK comes: 3 to 63 leave again.
+        ("drop 3", "again 61, nacks 1, timeouts 0, duplicates 0, delivered 64"),
+        ("drop 3; drop 9..20", "again 61, nacks 1, timeouts 0, duplicates 0"),
+        // A second hole that only opens in the second round has its own NACK.
+        ("drop 3; drop 40 x2", "again 61..99, nacks 2, timeouts 0"),
+        ("drop 0", "again 64, nacks 1, timeouts 0"),
+        // A late packet fills its own hole, and those that were dropped after it open the next one.
+        ("delay 5 by 1", "again 59..118, nacks 2, timeouts 0"),
+        // The same hole again: the receiver has said it once, so only the timeout helps.
+        ("drop 3 x2", "again 122, nacks 1, timeouts 1"),
+        // Nothing was acknowledged before the hole either: the first three arrive twice.
+        ("drop 3; drop nack 0", "again 64, nacks 0, timeouts 1, duplicates 3"),
+    ] {
+        check(&world, script, expect);
+    }
+    let mut trimming = world;
+    trimming.environment.trimming = true;
+    check(&trimming, "trim 3", "again 61, nacks 1, timeouts 0, trimmed 1");
+}
+
+#[test]
+fn go_back_n_acknowledges_duplicates_at_once() {
+    check(&World::new("rocev2"), "dup 5", "again 0, duplicates 1, acks 17, timeouts 0");
+    check(&World::new("rocev2"), "dup 5..9", "again 0, duplicates 5, acks 20, timeouts 0");
+}
+
+#[test]
+fn go_back_n_waits_for_its_timeout_when_the_tail_is_lost() {
+    let rto = GoBackNConfig::default().rto;
+    // The last news was the acknowledgement of packets up to 59.
+    let last_news = nth(59) + RTT;
+    let outcome = check(&World::new("rocev2"), "drop 63", "again 4, nacks 0, timeouts 1, duplicates 3");
+    assert_eq!(outcome.left(60, 1), last_news + rto);
+    assert_eq!(outcome.finished, last_news + rto + PACKET * 3 + RTT);
+    // The last acknowledgement is lost: all four that it covered arrive twice.
+    let outcome = check(&World::new("rocev2"), "drop ack 15", "again 4, timeouts 1, duplicates 4");
+    // The first duplicate is acknowledged at once, with all that is here.
+    assert_eq!(outcome.finished, last_news + rto + RTT);
+}
+
+#[test]
+fn marks_come_back_as_one_cnp_in_50_us_and_slow_the_sender_down() {
+    let world = World::new("rocev2").packets(1500);
+    let clean = check(&world, "", "cnps 0");
+    let marked = check(&world, "mark 7..9", "cnps 1, marked 3, again 0");
+    assert!(marked.finished > clean.finished + Span::from_us(10), "{} against {}", marked.finished, clean.finished);
+    // Marked all the way: 125 us and more at half the rate and less hold at least four, and no two within 50 us.
+    let outcome = check(&world, "mark 0..", "cnps 4.., again 0");
+    let cnps: Vec<Time> = outcome.sent.iter().filter(|s| s.packet.header == Header::Cnp).map(|s| s.at).collect();
+    assert!(cnps.windows(2).all(|w| w[1] - w[0] >= Span::from_us(50)), "{cnps:?}");
+}
+
+// ---- RoCEv2 with selective repeat: IRN -----------------------------------------------------------------------------------
+
+#[test]
+fn irn_sends_each_hole_again_once() {
+    let world = World::new("rocev2_sr");
+    for (script, expect) in [
+        ("", "again 0, timeouts 0, sent 64"),
+        ("drop 3", "again 1, timeouts 0, duplicates 0, nacks 0"),
+        ("drop 0", "again 1, timeouts 0, duplicates 0"),
+        ("drop 3..6; drop 20; drop 40..41", "again 7, timeouts 0, duplicates 0"),
+        ("drop 62", "again 1, timeouts 0"),
+        // Every packet ahead of a hole is acknowledged, so that a lost acknowledgement costs nothing.
+        ("drop 3; drop ack 1..5", "again 1, timeouts 0"),
+        ("dup 5", "again 0, duplicates 1"),
+        // A late packet counts as lost, as it may on a single path.
+        ("delay 5 by 1", "again 1, duplicates 1, timeouts 0"),
+    ] {
+        check(&world, script, expect);
+    }
+}
+
+#[test]
+fn irn_has_a_short_timeout_for_few_packets_in_flight_and_a_long_one_for_many() {
+    let config = SelectiveRepeatConfig::irn();
+    // The retransmission is lost too, and only the timeout finds it: one packet in flight, the short one.
+    let outcome = check(&World::new("rocev2_sr"), "drop 3 x2", "again 2, timeouts 1");
+    assert_eq!(outcome.left(3, 2), outcome.left(3, 1) + config.rto_low);
+    // Packets 61 and 62 are there, but nobody has said so.
+    let outcome = check(&World::new("rocev2_sr"), "drop 63", "again 3, timeouts 1..3, duplicates 2");
+    assert_eq!(outcome.finished, nth(63) + config.rto_low + RTT);
+    let outcome = check(&World::new("rocev2_sr").packets(3), "drop 0..2", "again 3, timeouts 1..3");
+    assert_eq!(outcome.left(0, 1), Time::ZERO + config.rto_low);
+    let outcome = check(&World::new("rocev2_sr").packets(10), "drop 0..9", "again 10, timeouts 1..10");
+    assert_eq!(outcome.left(0, 1), Time::ZERO + config.rto_high);
+}
+
+#[test]
+fn irn_uses_its_short_timeout_for_the_tail_of_a_long_flow_too() {
+    // Long enough that the timer has fired in between, with a full window in flight.
+    let last = 1999;
+    let outcome = check(&World::new("rocev2_sr").packets(2000), "drop 1999", "again 1..4, timeouts 1..4");
+    let waited = outcome.left(last, 1) - outcome.left(last, 0);
+    let low = SelectiveRepeatConfig::irn().rto_low;
+    assert!(waited >= low && waited <= low + RTT, "the tail waited {waited}");
+}
+
+#[test]
+fn irn_keeps_at_most_one_bandwidth_delay_product_in_flight() {
+    let world = World::new("rocev2_sr").packets(500);
+    let outcome = check(&world, "", "again 0");
+    let bdp = world.environment.bdp().0;
+    // Before the first acknowledgement comes back, one product (and the rest of a packet) has left.
+    let early: u64 = outcome.data().filter(|(s, _)| s.at < nth(0) + RTT).map(|(s, _)| u64::from(s.packet.size)).sum();
+    assert!(early >= bdp - 4160 && early < bdp + 4160, "{early} of {bdp}");
+}
+
+// ---- UEC with trimming ---------------------------------------------------------------------------------------------------
+
+/// 15 us and six times the drain time of a queue (baselines sheet, section 7.3).
+fn uec_rto(world: &World) -> Span {
+    Span::from_us(15) + world.environment.rate.time_for(world.environment.queue) * 6
+}
+
+#[test]
+fn uec_repairs_what_is_trimmed_by_nack_and_what_is_lost_by_timeout() {
+    let world = World::new("uec");
+    for (script, expect) in [
+        ("", "sent 64, again 0, acks 17, nacks 0, timeouts 0, probes 0"),
+        ("trim 12", "again 1, nacks 1, trimmed 1, timeouts 0, duplicates 0"),
+        ("trim 0; trim 5..9; trim 63", "again 7, nacks 7, trimmed 7, timeouts 0, duplicates 0"),
+        ("trim 12 x3", "again 3, nacks 3, timeouts 0, duplicates 0"),
+        ("trim 0..63", "again 64, nacks 64, timeouts 0, duplicates 0"),
+        // The acknowledgement of the last packet says nothing of the one before: with a hole before both, it times out too.
+        ("drop 12", "again 2, nacks 0, timeouts 2, probes 0, duplicates 1"),
+        ("trim 12; drop nack 0", "again 2, nacks 0, timeouts 2"),
+        // Two NACKs ask for two copies: the first has left when the second is read.
+        ("trim 12; dup nack 0", "again 2, nacks 2, timeouts 0, duplicates 1"),
+        ("drop ack 3..5", "again 0, timeouts 0"),
+        ("delay 5..8 by 2", "again 0, timeouts 0, duplicates 0, nacks 0"),
+    ] {
+        check(&world, script, expect);
+    }
+    let rto = uec_rto(&world);
+    assert_eq!(rto, Span(15_000_000 + 6 * world.environment.queue.0 * 20));
+    for lost in [12, 63] {
+        let outcome = check(&world, &format!("drop {lost}"), "");
+        assert_eq!(
+            outcome.left(lost, 1),
+            nth(u64::from(lost)) + rto,
+            "the timeout runs from the packet's own departure"
+        );
+        assert_eq!(outcome.finished, nth(u64::from(lost)) + rto + RTT);
+    }
+}
+
+#[test]
+fn uec_asks_for_an_acknowledgement_at_the_end_when_the_window_is_full_and_with_every_repair() {
+    let world = World::new("uec").packets(64);
+    let asks = |s: &pair_support::Sent| s.packet.flags.has(Flags::ACK_REQUEST);
+    let outcome = check(&world, "trim 12; drop 20", "again 2");
+    for (sent, data) in outcome.data() {
+        let again = sent.packet.flags.has(Flags::RETRANSMITTED);
+        assert_eq!(asks(sent), again || data.psn.get() == 63, "psn {}", data.psn.get());
+    }
+    // A window of ten packets and a bit: the tenth fills it, and so does every one of those that leave one by one later.
+    let packet = world.environment.packet.0;
+    let window = 10.5 * packet as f64 / world.environment.bdp().0 as f64;
+    let outcome = check(&world.with(|p| fixed(p, window)), "", "again 0");
+    let first: Vec<bool> = outcome.data().take(10).map(|(s, _)| asks(s)).collect();
+    assert_eq!(first, [false, false, false, false, false, false, false, false, false, true]);
+}
+
+#[test]
+fn uec_acknowledges_at_once_on_the_first_packet_a_mark_a_duplicate_a_request_and_every_16_kib() {
+    let acked = |script: &str, expect: &str| -> Vec<u32> {
+        check(&World::new("uec").packets(14), script, expect).acks().map(|(_, a)| { a.acked }.get()).collect()
+    };
+    // The first, then after four times 4 KiB, and the last.
+    assert_eq!(acked("", "acks 5"), [0, 4, 8, 12, 13]);
+    assert_eq!(acked("mark 6", "marked_acks 1"), [0, 4, 6, 10, 13]);
+    assert_eq!(acked("mark 5..7", "marked_acks 3"), [0, 4, 5, 6, 7, 11, 13]);
+    assert_eq!(acked("dup 6", "duplicates 1"), [0, 4, 6, 11, 13]);
+    // What is trimmed is not acknowledged; its repair is.
+    assert_eq!(acked("trim 2", "nacks 1"), [0, 5, 9, 13, 2]);
+    // Packet 13 asks while 12 is missing; when 12 has come nothing is held any more, and that is said at once.
+    assert_eq!(acked("delay 12 by 1", "again 0"), [0, 4, 8, 13, 12]);
+}
+
+#[test]
+fn uec_places_the_sack_window_by_what_caused_the_acknowledgement() {
+    // Packets 2 and 70 are late; acknowledgements in between describe 64 PSNs of the held ones.
+    let outcome = check(&World::new("uec").packets(140), "delay 2 by 9; delay 70 by 9; mark 90; mark 91", "again 0");
+    let mut seen = 0;
+    for (sent, ack) in outcome.acks() {
+        let (cumulative, base, acked) = ({ ack.cumulative }.get(), { ack.sack_base }.get(), { ack.acked }.get());
+        let at_once = sent.packet.flags.has(Flags::MARKED) || acked == 139;
+        let expected = if at_once { acked } else { acked.saturating_sub(63).max(cumulative + 1) };
+        assert_eq!(base, expected, "the window of the acknowledgement of {acked}, {cumulative} expected next");
+        seen += usize::from(cumulative == 2 && acked > 70);
+    }
+    assert!(seen >= 8, "{seen} acknowledgements with packets held");
+}
+
+#[test]
+fn uec_echoes_the_path_and_the_mark_of_the_very_packet() {
+    let outcome = check(&World::new("uec"), "mark 7..9; mark 30", "marked_acks 4");
+    let paths: BTreeMap<u32, PathId> = outcome.data().map(|(s, d)| (d.psn.get(), s.packet.path)).collect();
+    for (sent, ack) in outcome.acks() {
+        let acked = { ack.acked }.get();
+        assert_eq!({ ack.path }, paths[&acked]);
+        assert_eq!(sent.packet.flags.has(Flags::MARKED), [7, 8, 9, 30].contains(&acked));
+    }
+}
+
+// ---- UEC without trimming: SLEEK -------------------------------------------------------------------------------------------
+
+#[test]
+fn without_trimming_a_hole_in_the_middle_is_found_by_counting_what_came_after_it() {
+    let world = World::new("uec").without_trimming().packets(1200);
+    let outcome = check(&world, "drop 20", "again 1, timeouts 0, probes 0, duplicates 0");
+    // Threshold 1.5 windows, window 1.5 products of 97 packets; found before a second round trip is over.
+    assert!(outcome.left(20, 1) < nth(20) + RTT * 4, "found after {}", outcome.left(20, 1) - outcome.left(20, 0));
+    check(&world, "drop 20..29; drop 33", "again 11, timeouts 0, probes 0, duplicates 0");
+    // What is lost above the highest PSN known when the episode began is no business of counting, but of probes.
+    let world = World::new("uec").without_trimming().packets(300);
+    check(&world, "drop 20; drop 250..254", "again 6, timeouts 0, probes 1, duplicates 0");
+    // If no probe gets through either, the timeout must not wait for a recovery that will never judge them.
+    check(&world, "drop 20; drop 250..254; drop probe 0..99", "again 6.., timeouts 1..");
+    // Reordering that is not loss repairs nothing.
+    check(&world, "delay 20 by 4; delay 100..130 by 3", "again 0, timeouts 0");
+}
+
+#[test]
+fn without_trimming_probes_find_a_lost_tail_and_lost_probes_are_followed_by_others() {
+    let world = World::new("uec").without_trimming();
+    let rtt = RTT;
+    // The last acknowledgement that comes back: of packet 60; the probe leaves two round trips later.
+    let outcome = check(&world, "drop 63", "again 1, timeouts 0, probes 1, duplicates 0");
+    assert_eq!(outcome.probes(), [nth(60) + RTT + rtt * 2]);
+    // It is answered at once, and the packet leaves again as the answer arrives.
+    let answered = outcome.probes()[0] + ACK + DELAY + ACK + DELAY;
+    assert_eq!(outcome.left(63, 1), answered);
+    assert_eq!(outcome.finished, answered + RTT);
+
+    let outcome = check(&world, "drop 63; drop probe 0", "again 1, timeouts 0, probes 2, duplicates 0");
+    let probes = outcome.probes();
+    assert_eq!(probes[1], probes[0] + rtt * 5, "the next probe follows after five round trips");
+
+    // A hole in the middle of a message too short for counting is found by a probe as well.
+    check(&world, "drop 20", "again 1, timeouts 0, probes 1, duplicates 0");
+    check(&world, "drop 0..63", "again 64, timeouts 0, probes 1.., duplicates 0");
+    // Nothing gets through for long: the timeout is the last resort.
+    check(&world, "drop 63; drop probe 0..9", "timeouts 1.., probes 2..");
+}
+
+// ---- Any combination -------------------------------------------------------------------------------------------------------
+
+fn reliabilities() -> [(&'static str, ReliabilityConfig, bool); 5] {
+    let selective = ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default());
+    let irn = ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::irn());
+    let go_back_n = ReliabilityConfig::GoBackN(GoBackNConfig::default());
+    [
+        ("go_back_n", go_back_n.clone(), false),
+        ("go_back_n, trimming", go_back_n, true),
+        ("selective, trimming", selective.clone(), true),
+        ("selective, reordering", selective, false),
+        ("irn", irn, false),
+    ]
+}
+
+#[test]
+fn every_combination_of_policies_completes_over_a_lossy_wire() {
+    let chance = Chance { drop: 0.02, duplicate: 0.02, mark: 0.1, trim: 0.02, delay: 0.1, late: Span::from_us(6) };
+    let mut combinations = 0;
+    for (label, reliability, trimming) in reliabilities() {
+        for congestion in CongestionConfig::NAMES {
+            for path in PathConfig::NAMES {
+                for preset in ["rocev2", "uec"] {
+                    let mut world = World::new(preset).messages(&[80_000, 0, 40_000]);
+                    world.profile.reliability = reliability.clone();
+                    world.profile.congestion = CongestionConfig::named(congestion).expect("a known name");
+                    world.profile.path = PathConfig::named(path).expect("a known name");
+                    world.environment.trimming = trimming;
+                    world.chance = chance;
+                    world.seed = combinations + 1;
+                    // Captured unless the test fails: what was being tried.
+                    println!("{label}, {congestion}, {path}, framed by {preset}");
+                    check(&world, "", "delivered 31");
+                    combinations += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(combinations, 5 * 5 * 5 * 2);
+}
+
+#[test]
+fn messages_of_any_length_follow_each_other_on_one_connection() {
+    for preset in Profile::NAMES {
+        let world = World::new(preset).messages(&[0, 1, 4095, 4096, 4097, 100_000, 0, 0, 1]);
+        let outcome = check(&world, "", "again 0, timeouts 0, delivered 34");
+        // An empty message takes one packet without payload.
+        let empty = outcome.data().filter(|(_, d)| d.length == 0).count();
+        assert_eq!(empty, 3, "{preset}");
+    }
+}
+
+#[test]
+fn messages_posted_after_an_idle_time_go_out_as_the_first_ones_did() {
+    for preset in Profile::NAMES {
+        let mut world = World::new(preset);
+        for (i, at) in [(1, Span::from_us(500)), (2, Span::from_ms(5)), (3, Span::from_ms(5))] {
+            world.posts.push(Post { side: 0, connection: 0, bytes: i * 10_000, at: Time::ZERO + at });
+        }
+        let outcome = check(&world, "", "again 0, timeouts 0, probes 0");
+        // 1 to 3 full packets and what is left over of each message, from 5 ms on: 20,000 and 30,000 bytes.
+        let rest = |bytes: u64| Span((bytes % 4096 + 64) * 20);
+        let expected =
+            Time::ZERO + Span::from_ms(5) + PACKET * (4 + 7) + rest(20_000) + rest(30_000) + DELAY + ACK + DELAY;
+        assert_eq!(outcome.finished, expected, "{preset}");
+        check(&world, "drop 3; drop 66; drop 70", "delivered 80");
+    }
+}
+
+#[test]
+fn both_sides_of_a_connection_can_send_at_once() {
+    for preset in Profile::NAMES {
+        let mut world = World::new(preset);
+        world.posts.push(Post { side: 1, connection: 0, bytes: 100_000, at: Time::ZERO });
+        world.posts.push(Post { side: 1, connection: 0, bytes: 5_000, at: Time(3_000_000) });
+        check(&world, "", "again 0, timeouts 0");
+        check(&world, "drop 3; drop 10; drop 24", "delivered 91");
+    }
+}
+
+#[test]
+fn connections_of_one_endpoint_take_turns_packet_by_packet() {
+    for preset in ["rocev2", "uec"] {
+        let outcome = check(&World::new(preset).spread(16, 8), "", "again 0, sent 128");
+        let order: Vec<u32> = outcome.data().map(|(s, _)| s.packet.connection.0).collect();
+        for round in order.chunks(16) {
+            assert_eq!(round, (0..16).collect::<Vec<_>>(), "{preset}");
+        }
+    }
+    // One that begins later joins the round, and does not wait for the others' end.
+    let mut world = World::new("uec").spread(4, 40);
+    world.posts[3].at = nth(30);
+    let outcome = check(&world, "", "again 0");
+    let late: Vec<usize> =
+        outcome.data().enumerate().filter(|(_, (s, _))| s.packet.connection.0 == 3).map(|(i, _)| i).collect();
+    assert!(late[0] >= 30 && late[0] <= 34, "it first has a turn at {}", late[0]);
+    assert!(late[..20].windows(2).all(|w| w[1] - w[0] == 4), "every fourth packet is its own: {late:?}");
+}
+
+#[test]
+fn many_connections_recover_from_losses_without_disturbing_each_other() {
+    for preset in Profile::NAMES {
+        let mut world = World::new(preset).spread(64, 5);
+        world.chance = Chance { drop: 0.03, duplicate: 0.01, mark: 0.05, trim: 0.05, ..Chance::default() };
+        check(&world, "", "delivered 320");
+    }
+}
+
+#[test]
+fn control_packets_go_first_but_leave_data_a_turn() {
+    // Both sides send; each has acknowledgements for every packet to send besides its own data.
+    let mut world = World::new("uec").with(|p| p.transport.ack_every = strandway_proto::Bytes(1));
+    world.posts.push(Post { side: 1, connection: 0, bytes: 64 * 4096, at: Time::ZERO });
+    let outcome = check(&world, "", "again 0, acks 128");
+    for side in 0..2 {
+        let mut streak = 0;
+        for sent in outcome.sent.iter().filter(|s| s.side == side) {
+            streak = if sent.packet.is_control() { streak + 1 } else { 0 };
+            assert!(streak <= 10 || sent.at > nth(63), "{streak} control packets in a row while data waits");
+        }
+    }
+}
+
+// ---- Ports -----------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_spray_uses_all_ports_and_only_the_idle_ones() {
+    for path in ["oblivious", "bitmap", "reps", "mixed"] {
+        let mut world = World::new("uec").ports(4).packets(400);
+        world.profile.path = PathConfig::named(path).expect("a known name");
+        let counts = |world: &World| {
+            let mut counts = [0u32; 4];
+            for (sent, _) in check(world, "", "again 0, delivered 400").data() {
+                counts[usize::from(sent.packet.path.port())] += 1;
+            }
+            counts
+        };
+        let even = counts(&world);
+        assert!(even.iter().all(|&c| (90..=110).contains(&c)), "{path}: {even:?}");
+        world.blocked = 0b0101;
+        let two = counts(&world);
+        assert_eq!((two[0], two[2]), (0, 0), "{path}");
+        assert!(two[1].abs_diff(two[3]) <= 20, "{path}: {two:?}");
+    }
+}
+
+#[test]
+fn a_connection_whose_only_port_is_busy_does_not_hold_up_the_others() {
+    // Connections on single paths, over four ports of which one never falls idle.
+    let world = World::new("rocev2").ports(4).spread(32, 4);
+    let outcome = check(&world, "", "again 0");
+    let port_of: BTreeMap<u32, u8> =
+        outcome.data().map(|(s, _)| (s.packet.connection.0, s.packet.path.port())).collect();
+    let used: BTreeSet<u8> = port_of.values().copied().collect();
+    assert_eq!(used.len(), 4, "32 connections find all ports");
+    let stats = outcome.stats;
+    assert_eq!(stats.sent, 128);
+    // The endpoint by itself, one port blocked: exactly the connections of that port keep their packets.
+    let mut endpoint = endpoint(&world, 32);
+    for c in 0..32 {
+        endpoint.post(Time::ZERO, ConnectionId(c), Message { id: MessageId(0), bytes: 4 * 4096 });
+    }
+    let free = Ports { data: 0b1101, control: 0b1101 };
+    let mut sent = BTreeMap::new();
+    while let Some(packet) = endpoint.poll_transmit(Time::ZERO, free) {
+        assert_ne!(packet.path.port(), 1);
+        *sent.entry(packet.connection.0).or_insert(0) += 1;
+    }
+    let expected: BTreeMap<u32, u32> = port_of.iter().filter(|(_, p)| **p != 1).map(|(&c, _)| (c, 4)).collect();
+    assert_eq!(sent, expected);
+    assert!(endpoint.wants_transmit(), "the others still wait");
+    while let Some(packet) = endpoint.poll_transmit(Time::ZERO, Ports::first(4)) {
+        assert_eq!(packet.path.port(), 1);
+        *sent.entry(packet.connection.0).or_insert(0) += 1;
+    }
+    assert!(sent.len() == 32 && sent.values().all(|&n| n == 4));
+}
+
+#[test]
+fn control_leaves_by_any_port_when_its_own_is_busy() {
+    let world = World::new("uec").ports(4);
+    let mut receiver = endpoint(&world, 1);
+    for psn in 0..2 {
+        let packet = data_packet(&world, psn, PathId::new(2, 9), Flags::CE);
+        receiver.handle_packet(Time::ZERO, &packet);
+    }
+    let first = receiver.poll_transmit(Time::ZERO, Ports { data: 0, control: 0b1100 }).expect("an acknowledgement");
+    assert_eq!((first.path.port(), first.path.entropy()), (2, 9), "it goes back the way the data came");
+    let second = receiver.poll_transmit(Time::ZERO, Ports { data: 0, control: 0b1010 }).expect("an acknowledgement");
+    assert_eq!(second.path.port(), 1, "or else by the lowest idle port");
+    assert_eq!(receiver.poll_transmit(Time::ZERO, Ports::first(4)), None);
+}
+
+#[test]
+fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
+    let world = World::new("uec").packets(4000).with(|p| p.path = PathConfig::named("reps").expect("a known name"));
+    let distinct = |outcome: &pair_support::Outcome, from: Time, until: Time| {
+        let window = outcome.data().filter(|(s, _)| s.at > from && s.at < until);
+        let paths: Vec<PathId> = window.map(|(s, _)| s.packet.path).collect();
+        (paths.len(), paths.iter().collect::<BTreeSet<_>>().len())
+    };
+    // Past the first product of packets it has explored enough to freeze.
+    let lost = 300;
+    let outcome = check(&world, &format!("drop {lost}"), "again 1, timeouts 1");
+    // What was on its way still brings news of other paths, for one round trip.
+    let timeout = outcome.left(lost, 1);
+    let (before, paths_before) = distinct(&outcome, Time::ZERO, timeout);
+    let (after, paths_after) = distinct(&outcome, timeout + RTT * 2, outcome.finished);
+    assert!(before > 300 && paths_before > 32, "{paths_before} paths in {before} packets before");
+    assert!(after > 300 && paths_after <= 8, "{paths_after} paths in {after} packets while frozen");
+    // A trimmed packet is no failure.
+    let outcome = check(&world, &format!("trim {lost}"), "again 1, timeouts 0");
+    let (_, paths) = distinct(&outcome, outcome.left(lost, 1) + PACKET, outcome.finished);
+    assert!(paths > 16, "{paths} paths after a trim");
+}
+
+// ---- Wandering -------------------------------------------------------------------------------------------------------------
+
+/// Picks profile, policies, messages, ports and wire by `seed`, and runs them.
+fn wander(seed: u64) {
+    let mut random = Random::new(seed, StreamKind::Workload, 0);
+    let mut pick = |below: u32| random.below(below);
+    let mut world = World::new(Profile::NAMES[pick(3) as usize]);
+    if pick(2) == 0 {
+        let (_, reliability, trimming) = reliabilities()[pick(5) as usize].clone();
+        world.profile.reliability = reliability;
+        world.environment.trimming = trimming;
+        world.profile.congestion = CongestionConfig::named(CongestionConfig::NAMES[pick(5) as usize]).expect("a name");
+        world.profile.path = PathConfig::named(PathConfig::NAMES[pick(5) as usize]).expect("a name");
+    } else if pick(3) == 0 {
+        world.environment.trimming = !world.environment.trimming;
+    }
+    world.environment.ports = [1, 1, 2, 3, 4, 8][pick(6) as usize];
+    world.environment.rate = Rate::from_gbps([100, 400, 800][pick(3) as usize]);
+    if pick(4) == 0 {
+        world.profile.transport.ack_every = strandway_proto::Bytes(u64::from(pick(60_000)) + 1);
+    }
+    world.connections = [1, 1, 2, 5][pick(4) as usize];
+    world.posts = (0..1 + pick(8))
+        .map(|_| Post {
+            side: pick(2) as usize,
+            connection: pick(world.connections),
+            bytes: u64::from([pick(10), pick(10_000), pick(200_000), pick(1_000_000)][pick(4) as usize]),
+            at: Time(u64::from(pick(3)) * u64::from(pick(1000)) * 1_000_000),
+        })
+        .collect();
+    let mut probability = |worst: f64| if pick(2) == 0 { 0.0 } else { f64::from(pick(1000)) / 1000.0 * worst };
+    world.chance = Chance {
+        drop: probability(0.1),
+        duplicate: probability(0.1),
+        mark: probability(1.0),
+        trim: probability(0.3),
+        delay: probability(0.5),
+        late: Span(20_000_000),
+    };
+    world.seed = seed;
+    println!("{world:#?}");
+    check(&world, "", "");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn wandering_by_seed_every_message_arrives(seed in any::<u64>()) {
+        println!("replay: STRANDWAY_WANDER={seed} cargo test -p strandway-proto --test pair the_wandering_of_one_seed");
+        wander(seed);
+    }
+}
+
+/// Replays what [`wandering_by_seed_every_message_arrives`] printed.
+#[test]
+fn the_wandering_of_one_seed_can_be_replayed() {
+    let seed = std::env::var("STRANDWAY_WANDER").map_or(1, |seed| seed.parse().expect("a seed"));
+    wander(seed);
+}
+
+// ---- Hostile packets -------------------------------------------------------------------------------------------------------
+
+fn endpoint(world: &World, connections: u32) -> Endpoint {
+    let mut endpoint = Endpoint::new(HostId(0));
+    let profile = Arc::new(world.profile.clone());
+    for c in 0..connections {
+        endpoint.open(OpenConnection {
+            profile: Arc::clone(&profile),
+            environment: Environment { ..world.environment },
+            peer: HostId(1),
+            peer_connection: ConnectionId(c),
+            random: Random::new(world.seed, StreamKind::Connection, u64::from(c * 2)),
+        });
+    }
+    endpoint
+}
+
+fn data_packet(world: &World, psn: u64, path: PathId, flags: Flags) -> Packet {
+    let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(psn * 4096), length: 4096 };
+    Packet {
+        source: HostId(1),
+        destination: HostId(0),
+        connection: ConnectionId(0),
+        path,
+        size: world.environment.packet.0 as u16,
+        flags,
+        header: Header::Data(data),
+    }
+}
+
+/// Sequence numbers near the interesting ones, and any others.
+fn psns() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..24, 1 => 0u64..200, 1 => 16_300u64..16_500, 1 => (1u64 << 24) - 70..1 << 24, 1 => 0u64..1 << 24]
+}
+
+fn headers() -> impl Strategy<Value = Header> {
+    let offsets = prop_oneof![Just(0), 0u64..1 << 20, (u64::MAX - 10_000)..=u64::MAX, any::<u64>()];
+    let data = (psns(), 0u32..4, offsets, any::<u16>()).prop_map(|(psn, message, offset, length)| {
+        Header::Data(Data { psn: Psn::new(psn), message: MessageId(message), offset: Offset::new(offset), length })
+    });
+    let bits = prop_oneof![Just(0u64), Just(u64::MAX), Just(1 << 63), any::<u64>(), (0u64..256)];
+    let ack = (psns(), psns(), bits, psns(), any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
+        |(cumulative, base, bits, acked, path, received, out_of_order)| {
+            Header::Ack(Ack {
+                cumulative: Psn::new(cumulative),
+                sack_base: Psn::new(base),
+                sack: SackBits::new(bits),
+                acked: Psn::new(acked),
+                path: PathId(path),
+                received,
+                out_of_order,
+            })
+        },
+    );
+    let nack = (psns(), psns(), any::<u32>()).prop_map(|(psn, cumulative, path)| {
+        Header::Nack(Nack { psn: Psn::new(psn), cumulative: Psn::new(cumulative), path: PathId(path) })
+    });
+    let probe = any::<u32>().prop_map(|number| Header::Probe { number });
+    prop_oneof![4 => data, 4 => ack, 3 => nack, 1 => Just(Header::Cnp), 1 => probe]
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    (any::<u32>(), prop_oneof![5 => 0u32..2, 1 => any::<u32>()], any::<u32>(), any::<u16>(), any::<u16>(), headers())
+        .prop_map(|(host, connection, path, size, flags, header)| Packet {
+            source: HostId(host),
+            destination: HostId(0),
+            connection: ConnectionId(connection),
+            path: PathId(path),
+            size,
+            flags: Flags(flags),
+            header,
+        })
+}
+
+/// What happens to an endpoint under attack.
+#[derive(Clone, Debug)]
+enum Step {
+    Packet(Packet),
+    Transmit(u32),
+    Wait(u64),
+    Post(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        10 => packets().prop_map(Step::Packet),
+        5 => any::<u32>().prop_map(Step::Transmit),
+        2 => (0u64..100_000_000).prop_map(Step::Wait),
+        1 => (0u64..100_000).prop_map(Step::Post),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+/// Feeds `steps` to an endpoint and compares what it tells with what a naive observer knows.
+fn attack(world: &World, steps: &[Step]) {
+    let mut victim = endpoint(world, 2);
+    let mut now = Time::ZERO;
+    // Per connection: whole data packets fed, as PSNs; packets posted per message; packets sent.
+    let mut fed = [BTreeSet::new(), BTreeSet::new()];
+    let mut posted: [Vec<u64>; 2] = Default::default();
+    let mut sent = [0u64; 2];
+    let mut told = [(0u64, 0usize), (0, 0)];
+    for step in steps {
+        match *step {
+            Step::Packet(packet) => {
+                if let (Header::Data(data), Some(fed)) = (&packet.header, fed.get_mut(packet.connection.0 as usize))
+                    && !packet.flags.has(Flags::TRIMMED)
+                {
+                    fed.insert(u64::from(data.psn.get()));
+                }
+                victim.handle_packet(now, &packet);
+            }
+            Step::Transmit(mask) => {
+                let packet = victim.poll_transmit(now, Ports { data: mask, control: mask });
+                if let Some(Packet { connection, header: Header::Data(data), .. }) = packet {
+                    let most = &mut sent[connection.0 as usize];
+                    *most = (*most).max(u64::from(data.psn.get()) + 1);
+                }
+            }
+            Step::Wait(ps) => {
+                now = now + Span(ps);
+                victim.handle_timeout(now);
+            }
+            Step::Post(bytes) => {
+                let c = (bytes % 2) as usize;
+                let id = MessageId(posted[c].len() as u32);
+                let before = posted[c].last().copied().unwrap_or(0);
+                posted[c].push(before + bytes.div_ceil(4096).max(1));
+                victim.post(now, ConnectionId(c as u32), Message { id, bytes });
+            }
+        }
+        while let Some(event) = victim.poll_event() {
+            match event {
+                Event::Received { connection, .. } => {
+                    let c = connection.0 as usize;
+                    told[c].0 += 1;
+                    let whole = (0..).take_while(|psn| fed[c].contains(psn)).count() as u64;
+                    assert!(told[c].0 <= whole, "{} messages are complete of {whole} packets in order", told[c].0);
+                }
+                Event::Sent { connection, message } => {
+                    let c = connection.0 as usize;
+                    assert_eq!(message.0 as usize, told[c].1, "in order, each once");
+                    told[c].1 += 1;
+                    assert!(posted[c][message.0 as usize] <= sent[c], "{message:?} is done though it was never sent");
+                }
+            }
+        }
+        for c in 0..2 {
+            let up_to = victim.received_up_to(ConnectionId(c));
+            assert!((0..up_to).all(|psn| fed[c as usize].contains(&psn)), "what counts as received did arrive");
+            let owed = victim.in_flight(ConnectionId(c)).0 > 0;
+            assert!(!owed || victim.poll_timeout().is_some(), "packets are in flight, but no deadline stands");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn hostile_packets_neither_crash_an_endpoint_nor_complete_what_was_not_received(
+        steps in steps(),
+        kind in 0usize..5,
+        preset in 0usize..3,
+        ports in 1u8..5,
+    ) {
+        let mut world = World::new(Profile::NAMES[preset]).ports(ports);
+        let (_, reliability, trimming) = reliabilities()[kind].clone();
+        world.profile.reliability = reliability;
+        world.environment.trimming = trimming;
+        attack(&world, &steps);
+    }
+}
+
+#[test]
+fn packets_for_connections_that_do_not_exist_are_counted() {
+    let mut victim = endpoint(&World::new("uec"), 1);
+    let packet = Packet { connection: ConnectionId(7), ..data_packet(&World::new("uec"), 0, PathId(0), Flags::NONE) };
+    victim.handle_packet(Time::ZERO, &packet);
+    assert_eq!((victim.strays(), victim.poll_event()), (1, None));
+}

@@ -1,0 +1,572 @@
+//! Cases that can be worked out by hand: the simulated time equals the arithmetic to the picosecond.
+//!
+//! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every link
+//! takes 1 us unless a test says otherwise.
+
+mod support;
+use std::sync::Arc;
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::{Bytes, HostId, Rate, Span, Time};
+use strandway_sim::fault::FaultKind;
+use strandway_sim::measure::{Captured, End};
+use strandway_sim::plan::{EcnSettings, PfcSettings, SharedSettings, Start, TriggerPlan, TrimSettings};
+use strandway_sim::topology::{Level, Pods, Shape, Topology};
+use support::*;
+
+/// Wire bytes of a full packet and of an acknowledgement.
+const PACKET: u64 = 4160;
+const ACK: u64 = 64;
+/// Their transmission at 400 Gb/s.
+const TX: u64 = PACKET * 20;
+const TX_ACK: u64 = ACK * 20;
+/// One link's propagation.
+const LINK: u64 = US;
+
+/// Links of these rates (Gb/s) and 1 us; switches of this latency (ps), by level.
+fn fabric(shape: Shape, gbps: [u64; 3], inside: [u64; 3]) -> Topology {
+    let levels = gbps.map(|g| Level { rate: Rate::from_gbps(g), latency: Span::from_us(1) });
+    Topology::new(shape, levels, inside.map(Span)).expect("a valid shape")
+}
+
+/// `hosts` in leaves of `hosts_per_leaf` below one spine.
+fn shape(hosts: u32, hosts_per_leaf: u32) -> Shape {
+    Shape { hosts, planes: 1, hosts_per_leaf, spines: 1, leaf_bundle: 1, pods: None }
+}
+
+fn received(m: &strandway_sim::Measurements, flow: usize) -> u64 {
+    m.flows[flow].received.expect("it arrived").0
+}
+
+fn finished(m: &strandway_sim::Measurements, flow: usize) -> u64 {
+    m.flows[flow].finished.expect("it finished").0
+}
+
+fn whole_data(c: &&Captured) -> bool {
+    matches!(c.packet.header, Header::Data(_)) && !c.packet.flags.has(Flags::TRIMMED)
+}
+
+// ---- Packets and links -------------------------------------------------------------------------------------------------
+
+#[test]
+fn one_packet_takes_its_transmission_and_the_delay_of_every_link_and_switch() {
+    let inside = [300_000, 500_000, 700_000];
+    let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
+    let tree = Shape { hosts: 16, planes: 1, hosts_per_leaf: 2, spines: 2, leaf_bundle: 1, pods };
+    for (gbps, ps) in [(100, 80), (200, 40), (400, 20), (800, 10), (1600, 5)] {
+        for (to, links, switches) in
+            [(1, 2, inside[0]), (2, 4, 2 * inside[0] + inside[1]), (15, 6, 2 * inside[0] + 2 * inside[1] + inside[2])]
+        {
+            for (bytes, wire) in [(4096, 4160), (1000, 1064), (1, 65), (0, 64)] {
+                let m = run(&plain(fabric(tree, [gbps; 3], inside), &[(0, to, bytes)]));
+                let there = links * (wire * ps + LINK) + switches;
+                assert_eq!(received(&m, 0), there, "{bytes} B over {links} links at {gbps} Gb/s");
+                assert_eq!(finished(&m, 0), there + links * (ACK * ps + LINK) + switches, "and back");
+                assert_eq!((m.end, m.packet_hops), (End::Finished, 2 * links));
+            }
+        }
+    }
+    // Leaf-spine, and what the topology says of it.
+    let topology = fabric(shape(4, 2), [400; 3], inside);
+    let m = run(&plain(topology.clone(), &[(0, 3, 4096)]));
+    assert_eq!(received(&m, 0), 4 * (TX + LINK) + 2 * 300_000 + 500_000);
+    assert_eq!(received(&m, 0), topology.one_way(Bytes(PACKET), 4).0);
+    assert_eq!(finished(&m, 0), topology.base_rtt(Bytes(PACKET), Bytes(ACK)).0);
+}
+
+#[test]
+fn every_level_has_its_own_rate() {
+    // Host links at 400 Gb/s, leaf to tier 1 at 800, tier 1 to core at 1600.
+    let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
+    let tree = Shape { hosts: 16, planes: 1, hosts_per_leaf: 2, spines: 2, leaf_bundle: 1, pods };
+    let m = run(&plain(fabric(tree, [400, 800, 1600], [0; 3]), &[(0, 15, 4096)]));
+    assert_eq!(received(&m, 0), 6 * LINK + 2 * PACKET * (20 + 10 + 5));
+    // A rate at which a byte takes no whole number of picoseconds: 4,160 B at 300 Gb/s are 110,933.3 ps, rounded up.
+    let m = run(&plain(fabric(tree, [300; 3], [0; 3]), &[(0, 1, 4096)]));
+    assert_eq!(received(&m, 0), 2 * (110_934 + LINK));
+}
+
+#[test]
+fn packets_follow_each_other_through_store_and_forward_switches() {
+    for n in [2u64, 10, 40] {
+        // The last packet leaves behind n - 1 others; from then on nothing holds it up.
+        let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096)]));
+        assert_eq!(received(&m, 0), (n - 1) * TX + 4 * (TX + LINK), "{n} packets");
+        assert_eq!(finished(&m, 0), received(&m, 0) + 4 * (TX_ACK + LINK));
+        // With a short last packet: 100 B of payload and 64 B of headers, 3,280 ps per link.
+        let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096 + 100)]));
+        // It catches up with the one before it at every switch and waits for that one's end.
+        assert_eq!(received(&m, 0), n * TX + 3 * (TX + LINK) + 3280 + LINK, "{n} packets and a bit");
+        // A middle four times slower sets the pace: its first link passes n packets on end.
+        let m = run(&plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, n * 4096)]));
+        assert_eq!(received(&m, 0), (TX + LINK) + n * 4 * TX + LINK + (4 * TX + LINK) + (TX + LINK));
+    }
+}
+
+#[test]
+fn two_flows_share_a_link_packet_by_packet() {
+    let n = 10;
+    let topology = leaf_spine(4, 4, 1);
+    let mut plan = plain(topology.clone(), &[(0, 2, n * 4096), (1, 2, n * 4096)]);
+    let last = link(&topology, "leaf0", "host2");
+    capture(&mut plan, &[last]);
+    let m = run(&plan);
+    // Both first packets reach the leaf together; the port then sends 2n packets on end, host 0's first.
+    let first = TX + LINK;
+    assert_eq!(received(&m, 0), first + (2 * n - 1) * TX + LINK);
+    assert_eq!(received(&m, 1), first + 2 * n * TX + LINK);
+    for (i, c) in m.captured.iter().filter(whole_data).enumerate() {
+        assert_eq!((c.packet.source, c.at), (HostId(i as u32 % 2), Time(first + i as u64 * TX)));
+    }
+    // With packet k of either (from 0) 2 (k + 1) have come and k have left: arrivals come before what leaves at that instant.
+    assert_eq!(m.links[last.0 as usize].queue_max, Bytes((n + 1) * PACKET));
+    // The second one begins 100 ns later: it takes turns from its first packet on, and the link is never idle.
+    plan.flows[1].start = Start::At(Time(100_000));
+    let m = run(&plan);
+    assert_eq!(received(&m, 0).max(received(&m, 1)), first + 2 * n * TX + LINK);
+}
+
+// ---- Queues ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn control_overtakes_data_but_not_the_packet_on_the_wire() {
+    // Hosts 0 and 1 fill the port to host 2, whose own packet to host 3 is acknowledged through it.
+    let n = 40;
+    let begin = 500_000;
+    let mut plan = plain(leaf_spine(4, 4, 1), &[(0, 2, n * 4096), (1, 2, n * 4096), (2, 3, 4096)]);
+    plan.flows[2].start = Start::At(Time(begin));
+    let acknowledged = begin + 2 * (TX + LINK);
+    let at_leaf = acknowledged + TX_ACK + LINK;
+    let first = TX + LINK;
+    // The port is busy from `first` on; the acknowledgement goes in between two data packets.
+    let turns = (at_leaf - first).div_ceil(TX);
+    assert!(turns < 2 * n, "data still waits");
+    let m = run(&plan);
+    assert_eq!(finished(&m, 2), first + turns * TX + TX_ACK + LINK);
+    // In a single queue it waits for the two data packets of every TX that has begun.
+    plan.ports.priority = false;
+    let before = 2 * ((at_leaf - first) / TX + 1);
+    let m = run(&plan);
+    assert_eq!(finished(&m, 2), first + before * TX + TX_ACK + LINK);
+}
+
+/// One packet from each of eight hosts to a ninth, all at the leaf at once.
+fn burst_of_eight() -> strandway_sim::Plan {
+    let flows: Vec<_> = (0..8).map(|host| (host, 8, 4096)).collect();
+    plain(leaf_spine(9, 9, 1), &flows)
+}
+
+#[test]
+fn ecn_marks_from_the_very_packet_that_crosses_the_threshold() {
+    // One leaves at once, seven wait; they leave with 6, 5, .. 0 behind them and joined as the 1st, 2nd, .. 7th.
+    for (threshold, at_dequeue, marked) in [
+        (3 * PACKET, true, 1..5),
+        (3 * PACKET + 1, true, 1..4),
+        (3 * PACKET - 1, true, 1..5),
+        (6 * PACKET, true, 1..2),
+        (6 * PACKET + 1, true, 1..1),
+        (3 * PACKET, false, 3..8),
+        (3 * PACKET + 1, false, 4..8),
+        (7 * PACKET, false, 7..8),
+        (7 * PACKET + 1, false, 8..8),
+    ] {
+        for priority in [true, false] {
+            let mut plan = burst_of_eight();
+            let step = Bytes(threshold);
+            plan.ports.priority = priority;
+            plan.ports.ecn = Some(EcnSettings { low: step, high: step, probability: 1.0, at_dequeue });
+            let m = run(&plan);
+            let seen: Vec<usize> = (0..8).filter(|&f| m.connections[f].marked == 1).collect();
+            assert_eq!(
+                seen,
+                marked.clone().collect::<Vec<_>>(),
+                "{threshold} B, at dequeue {at_dequeue}, classes {priority}"
+            );
+            assert_eq!(m.packets.marked, seen.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn marking_between_two_thresholds_follows_its_probability() {
+    // Always between the thresholds: 1,000 packets wait for 4,160,000 B; the probability rises from 0 to 0.5.
+    let n = 1000u64;
+    let mut plan = plain(leaf_spine(3, 3, 1), &[(0, 2, n * 4096), (1, 2, n * 4096)]);
+    let high = Bytes((n + 1) * PACKET);
+    plan.ports.ecn = Some(EcnSettings { low: Bytes(0), high, probability: 0.5, at_dequeue: true });
+    let m = run(&plan);
+    // The queue rises evenly to the full and falls evenly: a quarter of 2,000 on average, standard deviation below 21.
+    assert!((400..=600).contains(&m.packets.marked), "{}", m.packets.marked);
+}
+
+#[test]
+fn a_packet_is_trimmed_exactly_when_the_queue_is_full_and_its_header_goes_ahead() {
+    for (queue, trimmed) in
+        [(7 * PACKET, 0u64), (3 * PACKET, 4), (3 * PACKET + PACKET - 1, 4), (3 * PACKET - 1, 5), (PACKET, 6)]
+    {
+        let mut plan = burst_of_eight();
+        plan.ports.trim = Some(TrimSettings { size: 64 });
+        plan.ports.data_queue = Bytes(queue);
+        // Before anything is sent again.
+        plan.time_limit = Time(3 * US);
+        let last = link(&plan.topology, "leaf0", "host8");
+        capture(&mut plan, &[last]);
+        let m = run(&plan);
+        assert_eq!((m.packets.trimmed, m.packets.nacks, m.packets.dropped), (trimmed, trimmed, 0), "{queue} B");
+        // The first packet is on the wire; then all headers, then what waits whole.
+        let begin = TX + LINK;
+        for (i, c) in m.captured[..8].iter().enumerate() {
+            let i = i as u64;
+            let is_header = (1..=trimmed).contains(&i);
+            let headers = i.saturating_sub(1).min(trimmed);
+            let whole = if i == 0 {
+                0
+            } else if is_header {
+                1
+            } else {
+                i - trimmed
+            };
+            assert_eq!(c.at, Time(begin + headers * TX_ACK + whole * TX), "packet {i} of {queue} B");
+            assert_eq!(c.packet.flags.has(Flags::TRIMMED), is_header);
+            assert_eq!(c.packet.flags.has(Flags::TRIMMED_AT_LAST_HOP), is_header);
+            assert_eq!(c.packet.size, if is_header { 64 } else { 4160 });
+        }
+        assert_eq!(m.links[last.0 as usize].queue_max, Bytes(queue / PACKET * PACKET), "{queue} B");
+        plan.time_limit = Time(1000 * US);
+        assert_eq!(run(&plan).end, End::Finished);
+    }
+    // Without trimming the same packets are dropped.
+    let mut plan = burst_of_eight();
+    plan.ports.data_queue = Bytes(3 * PACKET);
+    plan.time_limit = Time(6 * US);
+    assert_eq!(run(&plan).packets.dropped, 4);
+    plan.ports.priority = false;
+    assert_eq!(run(&plan).packets.dropped, 4);
+}
+
+#[test]
+fn a_full_control_queue_drops_headers() {
+    let mut plan = burst_of_eight();
+    plan.ports.trim = Some(TrimSettings { size: 64 });
+    plan.ports.data_queue = Bytes(3 * PACKET);
+    plan.ports.control_queue = Bytes(3 * 64 - 1);
+    plan.time_limit = Time(3 * US);
+    let m = run(&plan);
+    assert_eq!((m.packets.trimmed, m.packets.dropped), (2, 2));
+}
+
+#[test]
+fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
+    // Packet i (from 0) finds i in the buffer; from the second on all but one of them wait in its queue. It is let in if
+    // i <= alpha * (10 - i) packets.
+    for (alpha, accepted) in [(0.5, 4), (1.0, 6), (2.0, 7), (8.0, 8)] {
+        let mut plan = burst_of_eight();
+        plan.ports.shared = Some(SharedSettings { buffer: Bytes(10 * PACKET), alpha });
+        plan.time_limit = Time(6 * US);
+        let m = run(&plan);
+        assert_eq!(m.packets.dropped, 8 - accepted, "alpha {alpha}");
+        assert_eq!(m.packets.delivered, accepted);
+    }
+    // What other ports hold counts: four packets to host 8 and three to host 7, in order of their links; alpha 1, buffer 8.
+    // Port 8 takes i <= 8 - i packets, that is all four; then port 7 with 4, 5, 6 in the buffer takes 0 + 1 <= 4, then
+    // (its first is on the wire) 1 <= 3, then 2 <= 2. With 7, the last one fails; with 5, the fourth and the last.
+    let flows: Vec<_> = (0..7).map(|h| (h, if h < 4 { 8 } else { 7 }, 4096)).collect();
+    for (buffer, dropped) in [(8, 0), (7, 1), (5, 2)] {
+        let mut plan = plain(leaf_spine(9, 9, 1), &flows);
+        plan.ports.shared = Some(SharedSettings { buffer: Bytes(buffer * PACKET), alpha: 1.0 });
+        plan.time_limit = Time(6 * US);
+        assert_eq!(run(&plan).packets.dropped, dropped, "a buffer of {buffer} packets");
+    }
+}
+
+// ---- PFC ---------------------------------------------------------------------------------------------------------------
+
+/// Host 0 (400 Gb/s) sends 38 packets over uplinks of 100 Gb/s; XOFF at five packets, XON at two.
+fn paused(headroom_packets: u64) -> strandway_sim::Plan {
+    let mut plan = plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, 38 * 4096)]);
+    let mut profile = (*plan.profiles[0]).clone();
+    // Acknowledgements must not be in the way of pause frames: only the first and the last packet's.
+    profile.transport.ack_every = Bytes(1_000_000_000);
+    plan.profiles = vec![Arc::new(profile)];
+    plan.ports.pfc = Some(PfcSettings {
+        xoff: Bytes(5 * PACKET),
+        xon: Bytes(2 * PACKET),
+        headroom: Bytes(headroom_packets * PACKET),
+    });
+    let nic = link(&plan.topology, "host0", "leaf0");
+    capture(&mut plan, &[nic]);
+    plan
+}
+
+/// Packet k (from 0) is at the leaf at `TX + LINK + k * TX`; one leaves for each four that come. With packet 6 there are
+/// seven, less the one that has left: six, the first time that more than five are held.
+const XOFF_AT: u64 = TX + LINK + 6 * TX;
+
+#[test]
+fn pfc_pauses_exactly_at_xoff_and_resumes_exactly_at_xon() {
+    let plan = paused(20);
+    let m = run(&plan);
+    let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
+    // A pause frame of 64 B and one link's delay later the NIC finishes the packet on its wire and sends no other.
+    let stop = XOFF_AT + TX_ACK + LINK;
+    let sent = stop.div_ceil(TX);
+    assert_eq!(sent, 32, "packets that had begun by then");
+    assert_eq!(starts[..32], (0..32).map(|k| k * TX).collect::<Vec<_>>());
+    // Two are left when 30 have gone through the uplink, four TX each.
+    let resume = TX + LINK + 30 * 4 * TX + TX_ACK + LINK;
+    assert_eq!(starts[32], resume);
+    assert_eq!(starts[33..], (1..6).map(|k| resume + k * TX).collect::<Vec<_>>());
+    let nic = link(&plan.topology, "host0", "leaf0").0 as usize;
+    assert_eq!((m.packets.pauses, m.links[nic].paused), (1, Span(resume - stop)));
+    assert_eq!((m.packets.dropped, m.end), (0, End::Finished));
+}
+
+#[test]
+fn pfc_loses_nothing_with_headroom_for_what_is_on_its_way_and_something_with_a_packet_less() {
+    // When the last of the 32 packets arrives, 31 TX after the first, seven have left: 25 are held, 20 above XOFF.
+    for (headroom, dropped) in [(20, 0), (19, 1), (18, 2)] {
+        let mut plan = paused(headroom);
+        plan.time_limit = Time(6 * US);
+        assert_eq!(run(&plan).packets.dropped, dropped, "headroom for {headroom} packets");
+    }
+}
+
+#[test]
+fn a_pause_frame_waits_for_the_packet_on_its_wire() {
+    // Host 1 sends to host 0, 40 ns behind it, so that at XOFF the port to host 0 has 40 ns left of a packet.
+    let mut plan = paused(40);
+    let mut connection = plan.connections[0];
+    (connection.source, connection.destination) = (HostId(1), HostId(0));
+    plan.connections.push(connection);
+    let mut flow = plan.flows[0];
+    (flow.connection, flow.start, flow.bytes) = (1, Start::At(Time(40_000)), 20 * 4096);
+    plan.flows.push(flow);
+    let m = run(&plan);
+    let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
+    // The NIC sends its data without a gap but for the pause.
+    let resume = starts.windows(2).find(|w| w[1] - w[0] > 3 * TX).expect("a pause")[1];
+    let nic = link(&plan.topology, "host0", "leaf0").0 as usize;
+    assert_eq!(Time(resume) - Time(XOFF_AT + 40_000 + TX_ACK + LINK), m.links[nic].paused);
+    assert_eq!((m.packets.pauses, m.packets.dropped), (1, 0));
+}
+
+#[test]
+fn pfc_with_a_shared_buffer_pauses_at_the_dynamic_threshold() {
+    // No reserve, alpha 1, a buffer of 11 packets: held 6 are the first to be more than what is free.
+    let mut plan = paused(30);
+    plan.ports.shared = Some(SharedSettings { buffer: Bytes(11 * PACKET), alpha: 1.0 });
+    plan.ports.pfc = plan.ports.pfc.map(|p| PfcSettings { xoff: Bytes(0), xon: Bytes(PACKET), ..p });
+    let m = run(&plan);
+    let nic = link(&plan.topology, "host0", "leaf0").0 as usize;
+    let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
+    let resume = starts.windows(2).find(|w| w[1] - w[0] > 3 * TX).expect("a pause")[1];
+    assert_eq!(Time(resume) - Time(XOFF_AT + TX_ACK + LINK), m.links[nic].paused);
+    // It resumes one packet below the threshold: held n <= (11 - n) - 1, that is 5 of the 32, when 27 have gone.
+    assert_eq!(resume, TX + LINK + 27 * 4 * TX + TX_ACK + LINK);
+    assert_eq!((m.packets.dropped, m.end), (0, End::Finished));
+}
+
+// ---- Faults ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_degraded_link_takes_longer_by_its_fraction_while_it_lasts() {
+    let topology = leaf_spine(4, 2, 1);
+    let slow = link(&topology, "leaf0", "spine0");
+    let healthy = 4 * (TX + LINK);
+    for (fraction, times) in [(0.25, 4), (0.5, 2), (0.1, 10)] {
+        let mut plan = plain(topology.clone(), &[(0, 3, 4096)]);
+        plan.faults = vec![fault(&[slow], FaultKind::Degraded { fraction }, 0, u64::MAX)];
+        let m = run(&plan);
+        assert_eq!(received(&m, 0), healthy + (times - 1) * TX, "a fraction of {fraction}");
+        // A packet whose transmission began before is not slowed down, nor one that begins after.
+        for (from, until, late) in [
+            (TX + LINK + 1, u64::MAX, 0),
+            (TX + LINK, u64::MAX, 0),
+            (TX + LINK - 1, u64::MAX, (times - 1) * TX),
+            (0, TX + LINK - 1, 0),
+        ] {
+            plan.faults = vec![fault(&[slow], FaultKind::Degraded { fraction }, from, until)];
+            assert_eq!(received(&run(&plan), 0), healthy + late, "from {from} until {until}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_silently_loses_what_is_on_its_way() {
+    let topology = leaf_spine(4, 2, 1);
+    let nic = link(&topology, "host0", "leaf0");
+    let mut plan = plain(topology, &[(0, 3, 4096)]);
+    let arrival = TX + LINK;
+    for (from, until, lost) in [(arrival, u64::MAX, 0), (arrival - 1, arrival, 1), (0, 1, 1), (TX / 2, TX, 1)] {
+        plan.faults = vec![fault(&[nic], FaultKind::Down { visible: None }, from, until)];
+        let m = run(&plan);
+        assert_eq!(
+            (m.packets.lost, u64::from(m.links[nic.0 as usize].lost)),
+            (lost, lost),
+            "from {from} until {until}"
+        );
+        assert_eq!(m.end, End::Finished, "what was lost is sent again");
+    }
+    // A packet that begins when the link is up again is not lost.
+    plan.flows[0].start = Start::At(Time(5 * US));
+    plan.faults = vec![fault(&[nic], FaultKind::Down { visible: None }, 0, 5 * US)];
+    assert_eq!(run(&plan).packets.lost, 0);
+    plan.faults = vec![fault(&[nic], FaultKind::Down { visible: None }, 0, 5 * US + 1)];
+    assert_eq!(run(&plan).packets.lost, 1);
+}
+
+#[test]
+fn a_nic_leaves_a_port_alone_from_the_instant_its_link_is_seen_down() {
+    let two_planes = Shape { hosts: 4, planes: 2, hosts_per_leaf: 2, spines: 2, leaf_bundle: 1, pods: None };
+    let topology = fabric(two_planes, [400; 3], [0; 3]);
+    let nic = [link(&topology, "host0", "leaf0.p0"), link(&topology, "host0", "leaf0.p1")];
+    let mut plan = plain(topology, &[(0, 1, 400 * 4096)]);
+    let (down, up) = (3 * US + 12_345, 9 * US);
+    plan.faults = vec![fault(&[nic[0]], FaultKind::Down { visible: Some(Span::from_us(100)) }, down, up)];
+    capture(&mut plan, &nic);
+    let m = run(&plan);
+    let on = |plane: usize, from: u64, until: u64| {
+        let here = m.captured.iter().filter(|c| c.link == nic[plane] && (from..until).contains(&c.at.0));
+        here.filter(whole_data).count() as u64
+    };
+    assert_eq!(on(0, down, up), 0, "nothing leaves by the dead port");
+    assert_eq!(on(0, 0, down), down.div_ceil(TX), "it was busy before");
+    assert!(on(1, down, up) >= (up - down) / TX - 1, "the other port stays busy");
+    assert!(on(0, up, u64::MAX) > 0, "it is used again");
+    assert_eq!(m.end, End::Finished);
+}
+
+#[test]
+fn ecmp_avoids_a_dead_link_once_routing_knows() {
+    let topology = leaf_spine(4, 2, 2);
+    let dead = link(&topology, "leaf0", "spine0");
+    let run_with = |visible: Option<Span>| {
+        let mut plan = plain(topology.clone(), &[(0, 3, 2000 * 4096)]);
+        let kind = FaultKind::Down { visible };
+        plan.faults = vec![fault(&[dead], kind, 20 * US, u64::MAX)];
+        capture(&mut plan, &[dead]);
+        let m = run(&plan);
+        assert_eq!(m.end, End::Finished, "{visible:?}");
+        let after = m.captured.iter().filter(|c| c.at.0 >= 20 * US).count();
+        (m.packets.lost, after)
+    };
+    // At once: only what was on its way on a link of 1 us, with every other packet of host 0 on it, can be lost.
+    let on_the_way = (LINK + TX).div_ceil(TX);
+    let (at_once, after) = run_with(Some(Span::ZERO));
+    assert!(at_once <= on_the_way, "{at_once} lost");
+    assert_eq!(after, 0, "the switch sends nothing by a port it knows to be down");
+    // After 10 us: about half of the 120 packets of that time as well.
+    let (later, after) = run_with(Some(Span::from_us(10)));
+    assert_eq!(after, 0);
+    let offered = 10 * US / TX;
+    assert!(
+        later > at_once + offered / 4 && later < at_once + offered * 3 / 4,
+        "{later} lost, {at_once} of them at once"
+    );
+    // If nobody knows, every packet that takes it is lost.
+    let (silent, after) = run_with(None);
+    assert!(silent > later && after > 0, "{silent} lost");
+}
+
+#[test]
+fn random_loss_is_as_frequent_as_it_should_be() {
+    let topology = leaf_spine(4, 2, 1);
+    let lossy = link(&topology, "leaf0", "spine0");
+    let mut plan = plain(topology, &[(0, 3, 5000 * 4096)]);
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01 }, 0, u64::MAX)];
+    let m = run(&plan);
+    // 50 of 5,000 expected (and of the few that are sent again), standard deviation 7.
+    assert!((22..=85).contains(&m.packets.lost), "{}", m.packets.lost);
+    assert_eq!((m.packets.lost, m.end), (u64::from(m.links[lossy.0 as usize].lost), End::Finished));
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0 }, 0, u64::MAX)];
+    assert_eq!(run(&plan).packets.lost, 0);
+}
+
+// ---- Triggers and ends -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_flow_starts_when_its_trigger_fires_at_its_own_host() {
+    // Flow 0: 0 -> 3. Flow 1 follows it at its sender, flow 2 at its receiver.
+    for delay in [0, 1, 777_777] {
+        let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 10_000), (0, 2, 4096), (3, 1, 4096)]);
+        plan.triggers = vec![TriggerPlan { needed: 1 }, TriggerPlan { needed: 1 }];
+        (plan.flows[0].on_sent, plan.flows[0].on_received) = (Some(0), Some(1));
+        plan.flows[1].start = Start::On(0, Span(delay));
+        plan.flows[2].start = Start::On(1, Span(delay));
+        let m = run(&plan);
+        assert_eq!(m.flows[1].started, Some(Time(finished(&m, 0) + delay)));
+        assert_eq!(m.flows[2].started, Some(Time(received(&m, 0) + delay)));
+        // 0 -> 2 and 3 -> 1 are alone on their way.
+        assert_eq!(received(&m, 1), finished(&m, 0) + delay + 4 * (TX + LINK));
+        // Host 3 has an acknowledgement to send first.
+        assert_eq!(received(&m, 2), received(&m, 0) + delay.max(TX_ACK) + 4 * (TX + LINK));
+    }
+}
+
+#[test]
+fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
+    for threads in [1, 2, 3] {
+        // 0 -> 2 and 4 -> 6 (longer) must end before 8 -> 10 and 10 -> 8 begin; each host on a leaf of its own pair.
+        let flows = [(0, 2, 4096), (4, 6, 40_960), (8, 10, 4096), (10, 8, 4096)];
+        let mut plan = plain(leaf_spine(12, 2, 1), &flows);
+        plan.threads = threads;
+        plan.triggers = vec![TriggerPlan { needed: 2 }];
+        for flow in &mut plan.flows[..2] {
+            flow.on_sent = Some(0);
+        }
+        for flow in &mut plan.flows[2..] {
+            flow.start = Start::On(0, Span(5_000));
+        }
+        let m = run(&plan);
+        let last = finished(&m, 0).max(finished(&m, 1));
+        assert_eq!(last, 9 * TX + 4 * (TX + LINK) + 4 * (TX_ACK + LINK));
+        // The first flow that waits counts at its host; from there the news goes on to the others.
+        assert_eq!(m.flows[2].started, Some(Time(last + LINK + 5_000)));
+        assert_eq!(m.flows[3].started, Some(Time(last + 2 * LINK + 5_000)));
+        assert_eq!(m.end, End::Finished);
+    }
+}
+
+#[test]
+fn what_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
+    let topology = leaf_spine(4, 2, 2);
+    let uplinks = [link(&topology, "leaf0", "spine0"), link(&topology, "leaf0", "spine1")];
+    for kind in [
+        FaultKind::Down { visible: None },
+        FaultKind::Down { visible: Some(Span::from_us(1)) },
+        FaultKind::Loss { probability: 1.0 },
+    ] {
+        for profile in ["uec", "rocev2", "rocev2_sr"] {
+            let mut plan = plan(topology.clone(), preset(profile), &[(0, 3, 100_000), (0, 1, 100_000), (3, 0, 4096)]);
+            plan.faults = vec![fault(&uplinks, kind, 0, u64::MAX)];
+            plan.time_limit = Time(3_000 * US);
+            let m = run(&plan);
+            assert_eq!((m.end, m.simulated), (End::TimeLimit, Time(3_000 * US)), "{profile}, {kind:?}");
+            let done: Vec<bool> = m.flows.iter().map(|f| f.finished.is_some()).collect();
+            assert_eq!(done, [false, true, false], "{profile}, {kind:?}");
+            // Data of 3 -> 0 arrives, only its acknowledgement does not.
+            assert!(m.flows[2].received.is_some() && m.flows[0].received.is_none());
+        }
+    }
+}
+
+#[test]
+fn the_limit_itself_belongs_to_the_run() {
+    let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 4096)]);
+    let end = 4 * (TX + LINK) + 4 * (TX_ACK + LINK);
+    for (limit, expected) in [(end, End::Finished), (end - 1, End::TimeLimit), (end + 1, End::Finished)] {
+        plan.time_limit = Time(limit);
+        let m = run(&plan);
+        assert_eq!((m.end, m.simulated), (expected, Time(limit.min(end))));
+    }
+}
+
+#[test]
+fn a_trigger_that_is_never_pulled_stalls_the_run() {
+    let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 4096), (1, 2, 4096)]);
+    plan.triggers = vec![TriggerPlan { needed: 2 }];
+    plan.flows[0].on_sent = Some(0);
+    plan.flows[1].start = Start::On(0, Span::ZERO);
+    let m = run(&plan);
+    assert_eq!(m.end, End::Stalled);
+    assert!(m.flows[0].finished.is_some() && m.flows[1].started.is_none());
+}
