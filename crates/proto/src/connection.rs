@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) ready: bool,
     /// Time of its valid entry in the endpoint's timer heap.
     pub(crate) timer: Time,
+    /// Time of the entry that is valid when that one is gone.
+    pub(crate) timer_behind: Time,
 }
 
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
@@ -71,6 +73,7 @@ impl Connection {
             stats: ConnectionStats::default(),
             ready: false,
             timer: Time::NEVER,
+            timer_behind: Time::NEVER,
             profile,
         }
     }

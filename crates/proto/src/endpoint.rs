@@ -152,7 +152,8 @@ impl Endpoint {
             self.timers.pop();
             let connection = &mut self.connections[id as usize];
             if connection.timer == at {
-                connection.timer = Time::NEVER;
+                // The entry that it had set aside is still in the heap.
+                connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 connection.handle_timeout(now);
                 self.settle(now, id);
             }
@@ -175,6 +176,8 @@ impl Endpoint {
         let connection = &mut self.connections[id as usize];
         let deadline = connection.deadline(now);
         if deadline < connection.timer {
+            // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
+            connection.timer_behind = connection.timer_behind.min(connection.timer);
             connection.timer = deadline;
             self.timers.push(Reverse((deadline, id)));
         }

@@ -68,8 +68,9 @@ pub struct FlowPlan {
 pub enum Start {
     /// At this instant.
     At(Time),
-    /// When this trigger (index into [`Plan::triggers`]) fires, plus a delay. A trigger fired on another host takes one
-    /// [`Topology::shortest_latency`] to get there, since nothing travels faster than the fabric.
+    /// When this trigger (index into [`Plan::triggers`]) fires, plus a delay. A trigger is counted at the host where the first
+    /// flow that waits for it starts; news from another host to there, and from there to another host, takes one
+    /// [`Topology::shortest_latency`] each, since nothing travels faster than the fabric.
     On(u32, Span),
 }
 

@@ -77,8 +77,12 @@ pub(crate) struct Port {
     pub(crate) serving_until: u64,
     pub(crate) serving_bytes: u32,
     pub(crate) serving_ingress: u32,
+    /// Packets lost here to faults.
+    pub(crate) lost: u32,
     /// Data bytes in this switch that came in from this port's neighbour (PFC).
     pub(crate) ingress_bytes: u32,
+    /// Those of them that came in above the threshold: they are in the headroom, not in the shared buffer.
+    pub(crate) ingress_headroom: u32,
     /// Have we paused that neighbour?
     pub(crate) ingress_paused: bool,
     /// Rate in bits per second.
@@ -97,7 +101,6 @@ pub(crate) struct HotCounters {
     pub(crate) marked: u32,
     pub(crate) dropped: u32,
     pub(crate) trimmed: u32,
-    pub(crate) lost: u32,
     pub(crate) queue_max: u32,
 }
 
@@ -123,7 +126,9 @@ impl Port {
             serving_until: 0,
             serving_bytes: 0,
             serving_ingress: 0,
+            lost: 0,
             ingress_bytes: 0,
+            ingress_headroom: 0,
             ingress_paused: false,
             rate: rate.0,
             paused_since: 0,
@@ -180,7 +185,7 @@ impl Port {
             marked: c.marked,
             dropped: c.dropped,
             trimmed: c.trimmed,
-            lost: c.lost,
+            lost: self.lost,
             queue_max: Bytes(u64::from(c.queue_max)),
             paused: Span(self.paused),
         }

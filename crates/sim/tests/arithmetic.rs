@@ -352,7 +352,7 @@ fn a_pause_frame_waits_for_the_packet_on_its_wire() {
 #[test]
 fn pfc_with_a_shared_buffer_pauses_at_the_dynamic_threshold() {
     // No reserve, alpha 1, a buffer of 11 packets: held 6 are the first to be more than what is free.
-    let mut plan = paused(30);
+    let mut plan = paused(20);
     plan.ports.shared = Some(SharedSettings { buffer: Bytes(11 * PACKET), alpha: 1.0 });
     plan.ports.pfc = plan.ports.pfc.map(|p| PfcSettings { xoff: Bytes(0), xon: Bytes(PACKET), ..p });
     let m = run(&plan);

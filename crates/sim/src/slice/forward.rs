@@ -175,7 +175,7 @@ impl Slice<'_> {
     /// The rarer kinds of port.
     fn enqueue_special(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         if self.ports[i].has(flag::DOWN) {
-            self.ports[i].counters.lost += 1;
+            self.ports[i].lost += 1;
             self.packets.lost += 1;
         } else if self.ports[i].has(flag::FIFO) {
             self.drain_fifo(i, now);
@@ -259,12 +259,22 @@ impl Slice<'_> {
     fn room(&self, i: usize, ingress: u32, size: u32) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         if let Some(pfc) = limits.pfc {
-            let held = self.ports[ingress as usize].ingress_bytes;
-            return u64::from(held + size) <= self.pause_above(i) + pfc.headroom.0;
+            let port = &self.ports[ingress as usize];
+            if limits.shared.is_some() {
+                return self.fits_share(i, ingress as usize, size)
+                    || u64::from(port.ingress_headroom + size) <= pfc.headroom.0;
+            }
+            return u64::from(port.ingress_bytes + size) <= self.pause_above(i) + pfc.headroom.0;
         }
         let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
         let free = shared.buffer.0.saturating_sub(self.buffered[self.switch_of(i)]);
         u64::from(size) <= free && f64::from(self.ports[i].queued[DATA] + size) <= shared.alpha * free as f64
+    }
+
+    /// PFC over a shared buffer: does this much more data from an ingress port stay below its threshold?
+    fn fits_share(&self, i: usize, ingress: usize, size: u32) -> bool {
+        let port = &self.ports[ingress];
+        u64::from(port.ingress_bytes - port.ingress_headroom + size) <= self.pause_above(i)
     }
 
     /// The number of buffered bytes per ingress port above which the neighbour is paused.
@@ -295,15 +305,19 @@ impl Slice<'_> {
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
     fn account(&mut self, i: usize, ingress: u32, size: u32, now: u64) {
-        let shared = self.plan.ports.shared.is_some();
-        if shared {
-            let switch = self.switch_of(i);
-            self.buffered[switch] += u64::from(size);
+        let ingress = ingress as usize;
+        let pfc = self.plan.ports.pfc.is_some();
+        if self.plan.ports.shared.is_some() {
+            if pfc && !self.fits_share(i, ingress, size) {
+                self.ports[ingress].ingress_headroom += size;
+            } else {
+                let switch = self.switch_of(i);
+                self.buffered[switch] += u64::from(size);
+            }
         }
-        if self.plan.ports.pfc.is_none() {
+        if !pfc {
             return;
         }
-        let ingress = ingress as usize;
         self.ports[ingress].ingress_bytes += size;
         if !self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) > self.pause_above(i) {
             self.ports[ingress].ingress_paused = true;
@@ -323,8 +337,11 @@ impl Slice<'_> {
         };
         self.ports[ingress].ingress_bytes -= size;
         let resume_at = if self.plan.ports.shared.is_some() {
+            // The headroom empties first, so that it is there for the next pause.
+            let from_headroom = self.ports[ingress].ingress_headroom.min(size);
+            self.ports[ingress].ingress_headroom -= from_headroom;
             let switch = self.switch_of(i);
-            self.buffered[switch] -= u64::from(size);
+            self.buffered[switch] -= u64::from(size - from_headroom);
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
@@ -479,7 +496,7 @@ impl Slice<'_> {
             let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
             let loss = faults.loss.iter().find(|(r, _)| r.contains(&start)).map_or(0.0, |&(_, p)| p);
             if cut || (loss > 0.0 && port.random.chance(loss)) {
-                port.counters.lost += 1;
+                port.lost += 1;
                 self.packets.lost += 1;
                 return;
             }
