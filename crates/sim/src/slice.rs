@@ -86,6 +86,10 @@ pub(crate) struct LinkFaults {
     pub(crate) loss: Vec<(Range<u64>, f64)>,
 }
 
+/// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
+const FETCH_PORTS: usize = 3;
+const FETCH_HOSTS: usize = 2;
+
 /// The state of one slice.
 pub(crate) struct Slice<'a> {
     plan: &'a Plan,
@@ -202,13 +206,13 @@ impl<'a> Slice<'a> {
             let stop = group * GROUP + n;
             match stop.checked_sub(self.ports.len()) {
                 None => {
-                    if let Some(next) = self.ports.get(stop + 1) {
+                    if let Some(next) = self.ports.get(stop + FETCH_PORTS) {
                         std::hint::black_box(next.waiting[DATA].touch(&self.arena));
                     }
                     self.visit_port(stop, batch, turns, from, until);
                 }
                 Some(host) => {
-                    self.fetch_host(host + 1, batch, order.of((n + 1) % GROUP));
+                    self.fetch_host(host + FETCH_HOSTS, batch, order.of((n + FETCH_HOSTS) % GROUP));
                     self.visit_host(host, batch, turns, from, until);
                 }
             }
