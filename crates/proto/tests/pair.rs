@@ -6,6 +6,7 @@ mod pair_support;
 
 use pair_support::{ACK, Chance, DELAY, PACKET, Post, RTT, World, check};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
@@ -547,8 +548,13 @@ fn wander(seed: u64) {
     check(&world, "", "");
 }
 
+/// The same cases in every run; `STRANDWAY_DRAWS=N` draws others.
+fn draws() -> RngSeed {
+    RngSeed::Fixed(std::env::var("STRANDWAY_DRAWS").map_or(1, |seed| seed.parse().expect("a number")))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 0, failure_persistence: None, rng_seed: draws(), ..ProptestConfig::default() })]
     #[test]
     fn wandering_by_seed_every_message_arrives(seed in any::<u64>()) {
         println!("replay: STRANDWAY_WANDER={seed} cargo test -p strandway-proto --test pair the_wandering_of_one_seed");
@@ -720,7 +726,7 @@ fn attack(world: &World, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 200, failure_persistence: None, rng_seed: draws(), ..ProptestConfig::default() })]
     #[test]
     fn hostile_packets_neither_crash_an_endpoint_nor_complete_what_was_not_received(
         steps in steps(),
