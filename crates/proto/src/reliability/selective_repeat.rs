@@ -58,6 +58,10 @@ impl SelectiveRepeatConfig {
 /// SLEEK: packets held out of order that mean a loss, at the least.
 const REORDER_PACKETS_MIN: u64 = 5;
 
+/// Probes build on no shorter round trip than this, whatever a peer makes us believe: ours, so that a forged acknowledgement
+/// cannot make their timer run out again at the instant at which it ran out.
+const BASE_RTT_MIN: Span = Span::from_ns(100);
+
 /// The sender's half.
 #[derive(Debug)]
 pub struct SelectiveRepeat {
@@ -452,7 +456,7 @@ impl Reliability for SelectiveRepeat {
     }
 
     fn on_base_rtt(&mut self, base_rtt: Span) {
-        self.base_rtt = self.base_rtt.min(base_rtt);
+        self.base_rtt = self.base_rtt.min(base_rtt.max(BASE_RTT_MIN));
     }
 }
 
