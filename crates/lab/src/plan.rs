@@ -106,6 +106,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         time_limit,
         threads: run.threads,
         sample_every,
+        watch: None,
         capture,
     };
     let experiment = Experiment {

@@ -205,7 +205,7 @@ pub struct Packets {
     pub timeouts: u64,
     /// Pause frames sent.
     pub pauses: u64,
-    /// Bytes that left hosts' data senders again, as a share of data packets sent.
+    /// Data packets sent again, as a share of all that were sent.
     pub retransmitted_share: f64,
 }
 

@@ -28,6 +28,14 @@ impl SlidingBitmap {
         self.count
     }
 
+    /// The highest sequence number at or above the base that is present. Looks at the whole range at worst.
+    pub fn highest(&self) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        (self.base..self.base + self.words.len() as u64 * 64).rev().find(|&seq| self.contains(seq))
+    }
+
     /// How far above the base a sequence number may lie.
     #[inline]
     pub const fn limit(&self) -> u32 {

@@ -8,12 +8,14 @@ mod dcqcn;
 mod dctcp;
 mod fixed;
 mod nscc;
+mod strack;
 mod swift;
 
 pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use fixed::{Fixed, FixedConfig};
 pub use nscc::{Nscc, NsccConfig};
+pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
 use crate::parameter::ParameterSet;
@@ -99,6 +101,8 @@ pub enum CongestionConfig {
     Dctcp(DctcpConfig),
     /// Window control by delay.
     Swift(SwiftConfig),
+    /// STrack's window by marks and delay.
+    Strack(StrackConfig),
     /// A window that never changes.
     Fixed(FixedConfig),
     /// Anything from outside.
@@ -112,13 +116,14 @@ pub enum AnyCongestion {
     Dcqcn(Dcqcn),
     Dctcp(Dctcp),
     Swift(Swift),
+    Strack(Strack),
     Fixed(Fixed),
     Custom(Box<dyn Congestion>),
 }
 
 impl CongestionConfig {
     /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 5] = ["nscc", "dcqcn", "dctcp", "swift", "fixed"];
+    pub const NAMES: [&str; 6] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed"];
 
     /// The congestion control of that name with its default parameters.
     pub fn named(name: &str) -> Option<CongestionConfig> {
@@ -127,6 +132,7 @@ impl CongestionConfig {
             "dcqcn" => CongestionConfig::Dcqcn(DcqcnConfig::default()),
             "dctcp" => CongestionConfig::Dctcp(DctcpConfig::default()),
             "swift" => CongestionConfig::Swift(SwiftConfig::default()),
+            "strack" => CongestionConfig::Strack(StrackConfig::default()),
             "fixed" => CongestionConfig::Fixed(FixedConfig::default()),
             _ => return None,
         })
@@ -139,6 +145,7 @@ impl CongestionConfig {
             CongestionConfig::Dcqcn(_) => "dcqcn",
             CongestionConfig::Dctcp(_) => "dctcp",
             CongestionConfig::Swift(_) => "swift",
+            CongestionConfig::Strack(_) => "strack",
             CongestionConfig::Fixed(_) => "fixed",
             CongestionConfig::Custom(_) => "custom",
         }
@@ -151,6 +158,7 @@ impl CongestionConfig {
             CongestionConfig::Dcqcn(c) => Some(c),
             CongestionConfig::Dctcp(c) => Some(c),
             CongestionConfig::Swift(c) => Some(c),
+            CongestionConfig::Strack(c) => Some(c),
             CongestionConfig::Fixed(c) => Some(c),
             CongestionConfig::Custom(_) => None,
         }
@@ -163,6 +171,7 @@ impl CongestionConfig {
             CongestionConfig::Dcqcn(c) => AnyCongestion::Dcqcn(Dcqcn::new(c, environment)),
             CongestionConfig::Dctcp(c) => AnyCongestion::Dctcp(Dctcp::new(c, environment)),
             CongestionConfig::Swift(c) => AnyCongestion::Swift(Swift::new(c, environment)),
+            CongestionConfig::Strack(c) => AnyCongestion::Strack(Strack::new(c, environment)),
             CongestionConfig::Fixed(c) => AnyCongestion::Fixed(Fixed::new(c, environment)),
             CongestionConfig::Custom(factory) => AnyCongestion::Custom(factory(environment)),
         }
@@ -176,6 +185,7 @@ impl core::fmt::Debug for CongestionConfig {
             CongestionConfig::Dcqcn(c) => c.fmt(f),
             CongestionConfig::Dctcp(c) => c.fmt(f),
             CongestionConfig::Swift(c) => c.fmt(f),
+            CongestionConfig::Strack(c) => c.fmt(f),
             CongestionConfig::Fixed(c) => c.fmt(f),
             CongestionConfig::Custom(_) => f.write_str("Custom"),
         }
@@ -189,6 +199,7 @@ macro_rules! each {
             AnyCongestion::Dcqcn($c) => $call,
             AnyCongestion::Dctcp($c) => $call,
             AnyCongestion::Swift($c) => $call,
+            AnyCongestion::Strack($c) => $call,
             AnyCongestion::Fixed($c) => $call,
             AnyCongestion::Custom($c) => $call,
         }

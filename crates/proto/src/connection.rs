@@ -82,6 +82,10 @@ impl Connection {
         &self.profile
     }
 
+    pub(crate) fn penalties(&self) -> Vec<u32> {
+        self.path.penalties()
+    }
+
     pub(crate) fn window(&self) -> Bytes {
         self.congestion.window()
     }
@@ -191,9 +195,14 @@ impl Connection {
     fn take_losses(&mut self, now: Time) {
         let mut timed_out = false;
         while let Some(lost) = self.reliability.take_lost() {
-            if lost.kind == LossKind::TimedOut {
-                timed_out = true;
-                self.path.on_feedback(now, lost.path, PathFeedback::TimedOut);
+            match lost.kind {
+                LossKind::TimedOut => {
+                    timed_out = true;
+                    self.path.on_feedback(now, lost.path, PathFeedback::TimedOut);
+                }
+                LossKind::Inferred => self.path.on_feedback(now, lost.path, PathFeedback::Lost),
+                // Its NACK told.
+                LossKind::Trimmed { .. } => {}
             }
             let in_flight = self.reliability.in_flight();
             self.congestion.on_loss(&LossSample { now, kind: lost.kind, bytes: lost.bytes, in_flight });
@@ -228,8 +237,8 @@ impl Connection {
         }
     }
 
-    pub(crate) fn handle_probe(&mut self, packet: &Packet, reply: Replies<'_>) {
-        let (ack, flags) = self.receiver.on_probe(packet.path, packet.flags.has(Flags::CE));
+    pub(crate) fn handle_probe(&mut self, packet: &Packet, number: u32, reply: Replies<'_>) {
+        let (ack, flags) = self.receiver.on_probe(number, packet.path, packet.flags.has(Flags::CE));
         reply(self.control(packet.path, flags, Header::Ack(ack)));
     }
 
@@ -244,6 +253,9 @@ impl Connection {
         self.stats.acks += 1;
         self.stats.acks_marked += u64::from(marked);
         self.path.on_feedback(now, ack.path, if marked { PathFeedback::Marked } else { PathFeedback::Good });
+        if let Some(rtt) = settled.rtt {
+            self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
+        }
         self.after(now, settled, marked);
     }
 

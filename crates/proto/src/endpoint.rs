@@ -7,7 +7,7 @@ use crate::profile::{Environment, Profile};
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -71,6 +71,10 @@ pub struct Endpoint {
 /// say more.
 const CONTROL_MAX: usize = 65_536;
 
+/// How far ahead of now a deadline that has passed already is put, so that no policy can make time stand still. Far below any
+/// round trip: ours.
+const DEADLINE_MIN: Span = Span::from_ns(1);
+
 impl Endpoint {
     /// A host without connections.
     pub fn new(host: HostId) -> Endpoint {
@@ -132,7 +136,7 @@ impl Endpoint {
                 }
                 return;
             }
-            Header::Probe { .. } => return connection.handle_probe(packet, &mut reply),
+            Header::Probe { number } => return connection.handle_probe(packet, *number, &mut reply),
             Header::Ack(ack) => connection.handle_ack(now, ack, packet.flags),
             Header::Nack(nack) => connection.handle_nack(now, nack, packet.flags),
             Header::Cnp => connection.handle_notification(now),
@@ -175,6 +179,7 @@ impl Endpoint {
     fn arm(&mut self, now: Time, id: u32) {
         let connection = &mut self.connections[id as usize];
         let deadline = connection.deadline(now);
+        let deadline = if deadline > now { deadline } else { now + DEADLINE_MIN };
         if deadline < connection.timer {
             // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
             connection.timer_behind = connection.timer_behind.min(connection.timer);
@@ -302,6 +307,15 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn window(&self, connection: ConnectionId) -> Bytes {
         self.connections[connection.0 as usize].window()
+    }
+
+    /// What a connection's path selector holds against each path at present, in the selector's own units; empty if it keeps
+    /// no such record.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn penalties(&self, connection: ConnectionId) -> Vec<u32> {
+        self.connections[connection.0 as usize].penalties()
     }
 
     /// A connection's wire bytes in flight.

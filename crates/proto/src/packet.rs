@@ -27,6 +27,10 @@ impl PathId {
     /// Entropy values are below this.
     pub const ENTROPY_LIMIT: u32 = 1 << 24;
 
+    /// The bit of the entropy value that says "keep my packets in order": switches that index their uplinks by the entropy
+    /// hash these packets instead. It is no entropy itself.
+    pub const ORDERED: u32 = 1 << 23;
+
     /// The path that leaves by `port` and carries `entropy` (its low 24 bits).
     #[inline]
     pub const fn new(port: u8, entropy: u32) -> PathId {

@@ -6,6 +6,7 @@
 mod bitmap;
 mod mixed;
 mod oblivious;
+mod prime;
 mod reps;
 mod ring;
 mod single;
@@ -14,6 +15,7 @@ mod spread;
 pub use bitmap::{BitmapConfig, BitmapSpray};
 pub use mixed::{Mixed, MixedConfig};
 pub use oblivious::{Oblivious, ObliviousConfig};
+pub use prime::{Prime, PrimeConfig};
 pub use reps::{Reps, RepsConfig};
 pub use single::{Single, SingleConfig};
 
@@ -21,7 +23,7 @@ use crate::packet::{PathId, Ports};
 use crate::parameter::ParameterSet;
 use crate::profile::Environment;
 use crate::rng::Random;
-use crate::units::Time;
+use crate::units::{Span, Time};
 use std::sync::Arc;
 
 /// How a packet fared on its path.
@@ -33,6 +35,8 @@ pub enum PathFeedback {
     Marked,
     /// Trimmed before the last hop.
     Trimmed,
+    /// Found lost: later packets or a probe arrived without it.
+    Lost,
     /// Never heard of again within a retransmission timeout.
     TimedOut,
 }
@@ -44,6 +48,12 @@ pub trait PathSelector: Send {
     fn next(&mut self, now: Time, free: Ports) -> Option<PathId>;
     /// A packet sent over `path` fared like this.
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback);
+    /// A packet sent over `path` was queued for so long in all.
+    fn on_delay(&mut self, _now: Time, _path: PathId, _delay: Span) {}
+    /// What is held against each of its paths or uplinks at present, for those who watch; in the selector's own units.
+    fn penalties(&self) -> Vec<u32> {
+        Vec::new()
+    }
 }
 
 /// Makes the path selector of one connection from its environment and random stream.
@@ -62,6 +72,8 @@ pub enum PathConfig {
     Reps(RepsConfig),
     /// A recycled entropy value if there is one, else the bitmap's next.
     Mixed(MixedConfig),
+    /// Uplinks in turn at every tier, those with penalties left out (PRIME).
+    Prime(PrimeConfig),
     /// Anything from outside.
     Custom(PathFactory),
 }
@@ -74,12 +86,13 @@ pub enum AnyPath {
     Bitmap(BitmapSpray),
     Reps(Reps),
     Mixed(Mixed),
+    Prime(Prime),
     Custom(Box<dyn PathSelector>),
 }
 
 impl PathConfig {
     /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 5] = ["single", "oblivious", "bitmap", "reps", "mixed"];
+    pub const NAMES: [&str; 6] = ["single", "oblivious", "bitmap", "reps", "mixed", "prime"];
 
     /// The path selector of that name with its default parameters.
     pub fn named(name: &str) -> Option<PathConfig> {
@@ -89,6 +102,7 @@ impl PathConfig {
             "bitmap" => PathConfig::Bitmap(BitmapConfig::default()),
             "reps" => PathConfig::Reps(RepsConfig::default()),
             "mixed" => PathConfig::Mixed(MixedConfig::default()),
+            "prime" => PathConfig::Prime(PrimeConfig::default()),
             _ => return None,
         })
     }
@@ -101,6 +115,7 @@ impl PathConfig {
             PathConfig::Bitmap(_) => "bitmap",
             PathConfig::Reps(_) => "reps",
             PathConfig::Mixed(_) => "mixed",
+            PathConfig::Prime(_) => "prime",
             PathConfig::Custom(_) => "custom",
         }
     }
@@ -113,6 +128,7 @@ impl PathConfig {
             PathConfig::Bitmap(c) => Some(c),
             PathConfig::Reps(c) => Some(c),
             PathConfig::Mixed(c) => Some(c),
+            PathConfig::Prime(c) => Some(c),
             PathConfig::Custom(_) => None,
         }
     }
@@ -125,6 +141,7 @@ impl PathConfig {
             PathConfig::Bitmap(c) => AnyPath::Bitmap(BitmapSpray::new(c, environment, random)),
             PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
             PathConfig::Mixed(c) => AnyPath::Mixed(Mixed::new(c, environment, random)),
+            PathConfig::Prime(c) => AnyPath::Prime(Prime::new(c, environment, random)),
             PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
         }
     }
@@ -138,6 +155,7 @@ impl core::fmt::Debug for PathConfig {
             PathConfig::Bitmap(c) => c.fmt(f),
             PathConfig::Reps(c) => c.fmt(f),
             PathConfig::Mixed(c) => c.fmt(f),
+            PathConfig::Prime(c) => c.fmt(f),
             PathConfig::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -151,6 +169,7 @@ macro_rules! each {
             AnyPath::Bitmap($s) => $call,
             AnyPath::Reps($s) => $call,
             AnyPath::Mixed($s) => $call,
+            AnyPath::Prime($s) => $call,
             AnyPath::Custom($s) => $call,
         }
     };
@@ -164,5 +183,12 @@ impl PathSelector for AnyPath {
     #[inline]
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {
         each!(self, s => s.on_feedback(now, path, feedback))
+    }
+    #[inline]
+    fn on_delay(&mut self, now: Time, path: PathId, delay: Span) {
+        each!(self, s => s.on_delay(now, path, delay))
+    }
+    fn penalties(&self) -> Vec<u32> {
+        each!(self, s => s.penalties())
     }
 }

@@ -1,10 +1,10 @@
 //! A protocol is a profile: a wire format plus one answer to each of three questions, *what goes next*, *how much*,
 //! *which way*. Presets name the combinations of the papers.
 
-use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig};
+use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, StrackConfig};
 use crate::parameter::ParameterSet;
 use crate::parameters;
-use crate::path::{BitmapConfig, PathConfig, SingleConfig};
+use crate::path::{BitmapConfig, PathConfig, PrimeConfig, SingleConfig};
 use crate::reliability::{GoBackNConfig, ReliabilityConfig, SelectiveRepeatConfig};
 use crate::units::{Bytes, Rate, Span};
 
@@ -21,6 +21,9 @@ pub struct Environment {
     pub packet: Bytes,
     /// Do switches trim packets rather than drop them?
     pub trimming: bool,
+    /// Uplinks that a packet chooses among at each upward tier of its way, from the leaf on; zeros where the fabric does not
+    /// tell, or there is nothing to choose.
+    pub uplinks: [u16; 2],
     /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
     pub queue: Bytes,
 }
@@ -84,6 +87,8 @@ pub enum WireFormat {
     Rocev2,
     /// Our layout of UEC-like fields.
     Uec,
+    /// STrack's fields, in our layout.
+    Strack,
 }
 
 /// A protocol: what goes next, how much, which way, and in which wire format.
@@ -107,13 +112,18 @@ pub struct Profile {
 
 impl Profile {
     /// The presets' names.
-    pub const NAMES: [&str; 3] = ["rocev2", "rocev2_sr", "uec"];
+    pub const NAMES: [&str; 6] = ["rocev2", "rocev2_sr", "uec", "strack", "strack_fast", "prime"];
 
     /// What a preset is, in one line.
     pub fn summary(name: &str) -> Option<&'static str> {
         Some(match name {
             "rocev2" => "RoCEv2: go-back-N, DCQCN, PFC, one ECMP path per connection",
             "rocev2_sr" => "RoCEv2 with selective repeat (IRN-style), DCQCN and one ECMP path, without PFC",
+            "strack" => "STrack: spraying around marked paths, delay-driven window, recovery without trimming",
+            "strack_fast" => {
+                "STrack with losses found by lateness and paths that lose packets left alone for longer (ours)"
+            }
+            "prime" => "PRIME spraying (set fabric.routing = \"direct\" beside it) with NSCC window, SACK and trimming",
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,
         })
@@ -158,6 +168,44 @@ impl Profile {
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
                 congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Bitmap(BitmapConfig::default()),
+                switch: SwitchConfig::default(),
+            },
+            "strack" => Profile {
+                name: name.into(),
+                wire: WireFormat::Strack,
+                transport: TransportConfig::default(),
+                reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
+                congestion: CongestionConfig::Strack(StrackConfig::default()),
+                path: PathConfig::Bitmap(BitmapConfig { original: true, ..BitmapConfig::default() }),
+                switch: SwitchConfig {
+                    queue_bdp: 5.0,
+                    trimming: false,
+                    ecn_low_bdp: 0.25,
+                    ecn_high_bdp: 0.75,
+                    ..SwitchConfig::default()
+                },
+            },
+            "strack_fast" => {
+                let strack = Profile::preset("strack")?;
+                Profile {
+                    name: name.into(),
+                    congestion: CongestionConfig::Strack(StrackConfig { loss_share: 0.25, ..StrackConfig::default() }),
+                    reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig {
+                        late: 1.5,
+                        sack_rotates: true,
+                        ..SelectiveRepeatConfig::default()
+                    }),
+                    path: PathConfig::Bitmap(BitmapConfig { penalty_lost: 8, ..BitmapConfig::default() }),
+                    ..strack
+                }
+            }
+            "prime" => Profile {
+                name: name.into(),
+                wire: WireFormat::Uec,
+                transport: TransportConfig::default(),
+                reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
+                congestion: CongestionConfig::Nscc(NsccConfig::default()),
+                path: PathConfig::Prime(PrimeConfig::default()),
                 switch: SwitchConfig::default(),
             },
             _ => return None,

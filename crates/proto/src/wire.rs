@@ -1,4 +1,4 @@
-//! Bytes: transport headers in two formats, and whole Ethernet frames around them.
+//! Bytes: transport headers in three formats, and whole Ethernet frames around them.
 //!
 //! [`encode`] and [`decode`] deal in the transport header, what a UDP datagram starts with. Addresses, entropy, CE and
 //! the fact of being trimmed belong to the network's headers, where switches can read and change them: [`frame`] writes
@@ -8,6 +8,7 @@
 
 pub mod frame;
 mod rocev2;
+mod strack;
 mod uec;
 
 use crate::packet::{Flags, Header, HostId, Packet, PathId};
@@ -104,7 +105,7 @@ const fn outer_flags(header: &Header) -> Flags {
 /// Appends the transport header of `packet` to `out`. Payload is the caller's to add.
 ///
 /// # Errors
-/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2 has 24 bits for a connection.
+/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2 and STrack have 24 bits for a connection.
 pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
     if packet.flags.0 & !Flags::ALL.0 != 0 {
         return Err(WireError::Unencodable);
@@ -115,6 +116,7 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
             uec::encode(packet, out);
             Ok(())
         }
+        WireFormat::Strack => strack::encode(packet, out),
     }
 }
 
@@ -128,6 +130,7 @@ pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
     match format {
         WireFormat::Rocev2 => rocev2::decode(bytes),
         WireFormat::Uec => uec::decode(bytes),
+        WireFormat::Strack => strack::decode(bytes),
     }
 }
 
@@ -136,6 +139,7 @@ pub const fn header_bytes(format: WireFormat, header: &Header) -> usize {
     match format {
         WireFormat::Rocev2 => rocev2::header_bytes(header),
         WireFormat::Uec => uec::header_bytes(header),
+        WireFormat::Strack => strack::header_bytes(header),
     }
 }
 

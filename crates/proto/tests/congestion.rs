@@ -20,6 +20,7 @@ fn environment(trimming: bool) -> Environment {
         base_rtt: RTT,
         packet: Bytes(PACKET),
         trimming,
+        uplinks: [0; 2],
         queue: Bytes(417_000),
     }
 }
@@ -128,6 +129,19 @@ fn swift_holds_the_delay_at_its_target() {
         &[
             101, 102, 103, 104, 78, 59, 45, 34, 26, 20, 10, 5, 2, 1, 1, 1, 1, 2, 2, 3, 1, 2, 3, 2, 2, 2, 2, 2, 2, 3, 4,
             5, 6, 7, 7, 8, 9, 10, 11, 12,
+        ],
+    );
+}
+
+#[test]
+fn strack_grows_by_delay_holds_on_marks_alone_and_falls_to_what_got_through() {
+    check(
+        "strack",
+        false,
+        "2x clean 0; 2x marked 4; 4x clean 8; 8x marked 20; 2x marked 40; 4x clean 0; 4x clean 12; 4x clean 40; 3x marked 4; 3x clean 2 timeout 3",
+        &[
+            150, 150, 150, 150, 150, 150, 150, 150, 37, 7, 1, 1, 1, 1, 1, 1, 1, 1, 12, 21, 30, 40, 41, 42, 43, 44, 58,
+            73, 87, 103, 103, 104, 104, 110, 116, 121,
         ],
     );
 }

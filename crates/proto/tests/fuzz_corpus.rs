@@ -37,7 +37,9 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         ("probe", Header::Probe { number: 1 }, Flags::NONE),
     ];
     let mut seeds = Vec::new();
-    for (format, format_name, bit) in [(WireFormat::Rocev2, "rocev2", 0), (WireFormat::Uec, "uec", 1)] {
+    for (format, format_name, bit) in
+        [(WireFormat::Rocev2, "rocev2", 0), (WireFormat::Uec, "uec", 1), (WireFormat::Strack, "strack", 4)]
+    {
         for (name, header, flags) in kinds {
             let packet = Packet {
                 source: HostId(1),

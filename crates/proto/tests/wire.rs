@@ -6,7 +6,7 @@ use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, Outer, WireError, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
 
-const FORMATS: [WireFormat; 2] = [WireFormat::Rocev2, WireFormat::Uec];
+const FORMATS: [WireFormat; 3] = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack];
 
 fn psn() -> impl Strategy<Value = Psn> {
     prop_oneof![Just(0), Just(Psn::MODULUS - 1), any::<u64>()].prop_map(Psn::new)

@@ -139,6 +139,19 @@ pub struct Series {
     pub delivered: Vec<u64>,
     /// Per link group ([`crate::Topology::groups`]), in its order: values at and over each interval.
     pub groups: Vec<GroupSeries>,
+    /// The state of the connection that the plan watches, at the last activity of its host in each interval.
+    pub watched: Vec<WatchPoint>,
+}
+
+/// A sender's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchPoint {
+    /// Congestion window, wire bytes.
+    pub window: Bytes,
+    /// Wire bytes in flight.
+    pub in_flight: Bytes,
+    /// What the path selector holds against each of its paths or uplinks, in its own units; empty if it keeps no record.
+    pub penalties: Vec<u32>,
 }
 
 /// One link group over time.

@@ -33,6 +33,8 @@ pub struct Plan {
     pub threads: usize,
     /// Distance between the points of the time series; none are kept without it.
     pub sample_every: Option<Span>,
+    /// The connection (index into [`Plan::connections`]) whose sender's state the time series keep, too.
+    pub watch: Option<u32>,
     /// Which links' packets to record.
     pub capture: Option<CapturePlan>,
 }
@@ -86,8 +88,9 @@ pub struct TriggerPlan {
 pub enum Routing {
     /// By a hash of flow and entropy, with a salt per switch (ECMP).
     Hashed,
-    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the leaf, the rest at the next tier,
-    /// each through a fixed permutation per switch.
+    /// The entropy, divided by the number of planes, names the uplinks: its lowest part (modulo the leaf's uplinks) at the
+    /// leaf, the rest at the next tier, each through a fixed permutation per switch. Packets that want order
+    /// ([`strandway_proto::PathId::ORDERED`]) are hashed all the same.
     Direct,
 }
 

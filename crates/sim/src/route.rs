@@ -4,7 +4,7 @@ use crate::plan::Routing;
 use crate::topology::{LinkId, Topology};
 use std::collections::BTreeSet;
 use strandway_proto::rng::{Random, StreamKind, mix64};
-use strandway_proto::{HostId, Packet};
+use strandway_proto::{HostId, Packet, PathId};
 
 /// Forwarding of all switches. Each thread holds a copy; the copies change at the same simulated instants.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Router {
     #[inline]
     fn hash(&self, node: u32, packet: &Packet, attempt: u32) -> u64 {
         let flow = u64::from(packet.source.0) << 32 | u64::from(packet.destination.0);
-        let label = u64::from(packet.connection.0) << 32 | u64::from(packet.path.entropy());
+        let label = u64::from(packet.connection.0) << 32 | u64::from(packet.path.entropy() & !PathId::ORDERED);
         let place = u64::from(attempt) << 32 | u64::from(node);
         let mixed = flow.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ label.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(32)
@@ -156,8 +156,11 @@ impl Router {
         if ways.count == 1 {
             return ways.first;
         }
-        if let (Some(direct), Some(tier), 0) = (&self.direct, ways.up, attempt) {
-            let entropy = packet.path.entropy();
+        if let (Some(direct), Some(tier), 0) = (&self.direct, ways.up, attempt)
+            && packet.path.entropy() & PathId::ORDERED == 0
+        {
+            // Sprays give neighbouring values to the ports in turn.
+            let entropy = if self.planes == 1 { packet.path.entropy() } else { packet.path.entropy() / self.planes };
             return ways.first
                 + u32::from(match tier {
                     Tier::Leaf(switch) => {

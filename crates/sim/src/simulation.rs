@@ -5,10 +5,14 @@
 //! window, and in which order, does not depend on how many slices there are.
 
 use crate::control::Control;
-use crate::measure::{End, FlowRecord, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series};
+use crate::measure::{
+    Captured, End, FlowRecord, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
+    WatchPoint,
+};
 use crate::meeting::Meeting;
 use crate::plan::Plan;
 use crate::slice::{Crossing, Cut, Slice};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strandway_proto::rng::mix64;
@@ -138,8 +142,9 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.trimmed += one.trimmed;
         }
         m.captured.append(&mut slice.captured);
-        let (delivered, groups) = slice.take_series();
+        let (delivered, groups, watched) = slice.take_series();
         add_points(&mut series.delivered, &delivered);
+        add_watched(&mut series.watched, watched);
         series.groups.resize(groups.len(), GroupSeries::default());
         for (all, one) in series.groups.iter_mut().zip(&groups) {
             add_points(&mut all.bytes, &one.bytes);
@@ -163,6 +168,7 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
     }
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));
+    name_profiles(plan, cut, &mut m.captured);
     for c in &m.connections {
         m.packets.sent += c.sent;
         m.packets.delivered += c.delivered;
@@ -177,6 +183,29 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
     }
     m.digest = digest(&m);
     m
+}
+
+/// Finds the profile of each recorded packet. A packet names its connection as its receiver numbers it.
+fn name_profiles(plan: &Plan, cut: &Cut, captured: &mut [Captured]) {
+    if captured.is_empty() {
+        return;
+    }
+    let mut profiles = BTreeMap::new();
+    for (c, ends) in plan.connections.iter().zip(&cut.ends) {
+        profiles.insert((c.destination, ends.1), c.profile);
+        profiles.insert((c.source, ends.0), c.profile);
+    }
+    for c in captured {
+        c.profile = profiles.get(&(c.packet.destination, c.packet.connection)).copied().unwrap_or_default();
+    }
+}
+
+/// Only one slice has anything; where its host did nothing, its state is as it was.
+fn add_watched(all: &mut Vec<WatchPoint>, one: Vec<Option<WatchPoint>>) {
+    for point in one {
+        let point = point.or_else(|| all.last().cloned()).unwrap_or_default();
+        all.push(point);
+    }
 }
 
 fn add_points(all: &mut Vec<u64>, one: &[u64]) {
@@ -310,6 +339,7 @@ mod tests {
             time_limit: Time(200_000_000_000),
             threads: 1 + pick(3) as usize,
             sample_every: None,
+            watch: None,
             capture: None,
         }
     }

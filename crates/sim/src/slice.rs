@@ -16,13 +16,13 @@ use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
-use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters};
+use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters, WatchPoint};
 use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::port::{DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::route::Router;
-use crate::topology::{LinkId, NodeId};
+use crate::topology::LinkId;
 use host::Host;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -113,7 +113,8 @@ pub(crate) struct Slice<'a> {
     limits: Vec<Limits>,
     faults: BTreeMap<u32, LinkFaults>,
     fault_events: &'a [(u64, FaultEvent)],
-    /// Data bytes buffered per switch (shared buffers), by local switch number.
+    /// Shared buffers: the local number of each port's switch, and the data bytes that each switch holds.
+    switches: Vec<u32>,
     buffered: Vec<u64>,
     hosts: Vec<Host>,
     first_host: u32,
@@ -305,10 +306,6 @@ impl<'a> Slice<'a> {
         u8::try_from(index).expect("at most 255 different degradations in one run")
     }
 
-    fn node_of(&self, port: usize) -> NodeId {
-        self.plan.topology.ends(LinkId(self.ports[port].link)).expect("a port in use leads somewhere").from
-    }
-
     /// Faults that the plan holds, as what each link and each instant needs.
     pub(crate) fn schedule(plan: &Plan) -> (BTreeMap<u32, LinkFaults>, Vec<(u64, FaultEvent)>) {
         let mut links: BTreeMap<u32, LinkFaults> = BTreeMap::new();
@@ -358,7 +355,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Time series of this slice's links and arrivals.
-    pub(crate) fn take_series(&mut self) -> (Vec<u64>, Vec<GroupSeries>) {
+    pub(crate) fn take_series(&mut self) -> (Vec<u64>, Vec<GroupSeries>, Vec<Option<WatchPoint>>) {
         self.sampler.take()
     }
 

@@ -22,6 +22,8 @@ parameters! {
         penalty_trimmed: u32 = 4, 0.0..=15.0, "UEC simulator: 4";
         /// Penalty of a packet never heard of again, in turns; zero ignores such packets.
         penalty_timed_out: u32 = 15, 0.0..=15.0, "ours: the UEC simulator's value, but it cannot tell the path; our sender can";
+        /// Penalty of a packet found lost by later ones or a probe, in turns.
+        penalty_lost: u32 = 0, 0.0..=15.0, "ours: neither STrack nor the UEC simulator charges it; strack_fast does";
         /// One bit per path, and every penalty met on the way is paid off at once.
         original: bool = false, 0.0..=1.0, "STrack as first published; false is the UEC simulator's form";
     }
@@ -39,7 +41,7 @@ pub struct BitmapSpray {
     cycle: Cycle,
     /// Sixteen four-bit counters in each word.
     penalties: [u64; ENTROPIES_MAX as usize / 16],
-    /// Penalties of a mark, a trim and a timeout, four bits each.
+    /// Penalties of a mark, a trim, a timeout and a loss, four bits each.
     weights: u16,
     original: bool,
 }
@@ -59,7 +61,8 @@ impl BitmapSpray {
             penalties: [0; ENTROPIES_MAX as usize / 16],
             weights: weight(config.penalty_marked, 0)
                 | weight(config.penalty_trimmed, 1)
-                | weight(config.penalty_timed_out, 2),
+                | weight(config.penalty_timed_out, 2)
+                | weight(config.penalty_lost, 3),
             original: config.original,
         }
     }
@@ -107,6 +110,7 @@ impl BitmapSpray {
             PathFeedback::Marked => 0,
             PathFeedback::Trimmed => 1,
             PathFeedback::TimedOut => 2,
+            PathFeedback::Lost => 3,
         };
         let limit = if self.original { 1 } else { PENALTY_MAX };
         let index = self.spread.index(path);
@@ -129,5 +133,9 @@ impl PathSelector for BitmapSpray {
     #[inline]
     fn on_feedback(&mut self, _: Time, path: PathId, feedback: PathFeedback) {
         self.charge(path, feedback);
+    }
+
+    fn penalties(&self) -> Vec<u32> {
+        (0..self.spread.count()).map(|index| self.penalty(index as u16)).collect()
     }
 }

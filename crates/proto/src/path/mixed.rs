@@ -43,7 +43,7 @@ impl Mixed {
             penalty_marked: config.penalty_marked,
             penalty_trimmed: config.penalty_trimmed,
             penalty_timed_out: config.penalty_timed_out,
-            original: false,
+            ..BitmapConfig::default()
         };
         Mixed {
             bitmap: BitmapSpray::new(&bitmap, environment, random),
@@ -74,5 +74,9 @@ impl PathSelector for Mixed {
             self.ring.store(self.bitmap.spread.index(path), self.lifetime);
         }
         self.bitmap.charge(path, feedback);
+    }
+
+    fn penalties(&self) -> Vec<u32> {
+        self.bitmap.penalties()
     }
 }

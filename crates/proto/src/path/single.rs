@@ -22,11 +22,11 @@ pub struct Single {
 const _: () = assert!(size_of::<Single>() <= 256, "the state of one path");
 
 impl Single {
-    /// Draws a 16-bit entropy value; it says the port, too.
+    /// Draws a 16-bit entropy value; it says the port, too. Switches hash it even where they index by entropy.
     pub fn new(_: &SingleConfig, environment: &Environment, mut random: Random) -> Single {
         let entropy = random.next_u64() as u16;
         let ports = u16::from(environment.ports).clamp(1, PORTS_MAX as u16);
-        Single { path: PathId::new((entropy % ports) as u8, u32::from(entropy)) }
+        Single { path: PathId::new((entropy % ports) as u8, u32::from(entropy) | PathId::ORDERED) }
     }
 }
 

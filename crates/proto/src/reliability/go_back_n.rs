@@ -234,8 +234,8 @@ impl Receiver for GoBackNReceiver {
         Ok(arrival)
     }
 
-    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags) {
-        let (ack, flags) = self.ack(self.expected, Flags::NONE.with_if(marked, Flags::CE), path);
+    fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
+        let (ack, flags) = self.ack(u64::from(number), Flags::NONE.with_if(marked, Flags::CE), path);
         (ack, flags.with(Flags::PROBE_ANSWER))
     }
 

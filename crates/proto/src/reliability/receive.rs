@@ -23,8 +23,8 @@ pub trait Receiver {
     /// # Errors
     /// If it lies beyond the window; the state is then unchanged.
     fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid>;
-    /// A probe arrived: what to answer.
-    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags);
+    /// A probe of this number arrived: what to answer. The answer's `acked` echoes the number's low 24 bits.
+    fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags);
     /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
     fn take_received(&mut self) -> Option<(MessageId, u64)>;
     /// The first sequence number that is missing.
@@ -58,8 +58,8 @@ impl Receiver for AnyReceiver {
     fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
         each!(self, r => r.on_data(data, flags, path))
     }
-    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags) {
-        each!(self, r => r.on_probe(path, marked))
+    fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
+        each!(self, r => r.on_probe(number, path, marked))
     }
     #[inline]
     fn take_received(&mut self) -> Option<(MessageId, u64)> {

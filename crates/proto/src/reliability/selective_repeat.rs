@@ -1,18 +1,25 @@
 //! Selective repeat: out-of-order placement, selective acknowledgements, and only the holes again.
 //!
 //! How losses are found is a parameter ([`LossDetection`]): trimmed packets' NACKs (UEC), reordering and probes for fabrics
-//! without trimming (SLEEK, published with UEC's simulator by STrack's first author), or any hole at all (IRN). A
-//! retransmission timeout backs all of them.
+//! without trimming (SLEEK, published with UEC's simulator by STrack's first author), lateness (ours), or any hole at all
+//! (IRN). A retransmission timeout backs all of them.
+
+mod detect;
+mod lateness;
+mod receiver;
+
+pub use receiver::SelectiveReceiver;
 
 use super::scoreboard::{Scoreboard, State};
-use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
-use crate::bitmap::SlidingBitmap;
+use super::{Invalid, Lost, Reliability, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId, Psn, SackBits};
+use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameters;
 use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
+use detect::{PROBES, Probe, Recovery};
+use lateness::Lateness;
 use std::collections::VecDeque;
 
 /// How losses are found, timeouts aside.
@@ -22,6 +29,8 @@ pub enum LossDetection {
     Trimming,
     /// By the count of packets held out of order, and by probes (SLEEK).
     Reordering,
+    /// By packets sent much later that are there already (`strack_fast`).
+    Lateness,
     /// By any packet ahead of a hole (IRN).
     Holes,
 }
@@ -31,6 +40,13 @@ parameters! {
     pub struct SelectiveRepeatConfig {
         /// Take any packet ahead of a hole for a loss, as single-path IRN may.
         holes: bool = false, 0.0..=1.0, "Mittal et al., SIGCOMM 2018 (IRN), section 3.1; off for sprayed profiles";
+        /// Without trimming, give a packet up that something sent so many base RTTs later has overtaken; zero: only a window
+        /// of packets held out of order or a probe tell of losses (SLEEK).
+        late: f64 = 0.0, 0.0..=1000.0, "ours: strack_fast; zero as the UEC simulator";
+        /// ... and by no less than what packets are late by on average plus so many mean deviations.
+        late_spread: f64 = 8.0, 0.0..=1000.0, "ours: strack_fast; in a fabric that reorders widely nothing is given up early";
+        /// Acknowledgements report the window's packets 64 at a time in turn, rather than those around the one that caused them.
+        sack_rotates: bool = false, 0.0..=1.0, "ours: strack_fast; false as UEC 1.0";
         /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming).
         rto: Span = Span::ZERO, 0.0..=1.0e13, "UEC simulator: 15 us + 6 * queue / rate";
         /// The computed timeout is no shorter than this in a fabric without trimming.
@@ -55,9 +71,6 @@ impl SelectiveRepeatConfig {
     }
 }
 
-/// SLEEK: packets held out of order that mean a loss, at the least.
-const REORDER_PACKETS_MIN: u64 = 5;
-
 /// Probes build on no shorter round trip than this, whatever a peer makes us believe: ours, so that a forged acknowledgement
 /// cannot make their timer run out again at the instant at which it ran out.
 const BASE_RTT_MIN: Span = Span::from_ns(100);
@@ -77,45 +90,15 @@ pub struct SelectiveRepeat {
     deadline: Time,
     window_psn: u32,
     flight_max: u64,
-    packet: u64,
+    packet: u32,
     /// Above the highest PSN known to have arrived.
     highest: u64,
     recovery: Option<Recovery>,
     /// The next PSN that this or the next episode of recovery may send again.
     mark: u64,
-    /// Only where reordering tells of losses.
+    /// Only where reordering or lateness tells of losses.
     probe: Option<Box<Probe>>,
     base_rtt: Span,
-}
-
-/// An episode of fast recovery.
-#[derive(Clone, Copy, Debug)]
-struct Recovery {
-    /// It ends when everything below is acknowledged.
-    until: u64,
-    /// Only what lies below may be sent again.
-    bound: u64,
-}
-
-/// Probes of a fabric without trimming.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    /// When the next one is due; [`Time::NEVER`] while nothing is outstanding.
-    at: Time,
-    due: bool,
-    number: u32,
-    /// When the last one left.
-    sent: Time,
-    /// `next` when the last one left: what its answer can judge.
-    covers: u64,
-    /// However large the window, no more wire bytes than this must have come behind a hole for it to be a loss.
-    window_max: u64,
-}
-
-impl Default for Probe {
-    fn default() -> Probe {
-        Probe { at: Time::NEVER, due: false, number: 0, sent: Time::ZERO, covers: 0, window_max: u64::MAX }
-    }
 }
 
 impl SelectiveRepeat {
@@ -128,6 +111,7 @@ impl SelectiveRepeat {
         let detection = match (config.holes, environment.trimming) {
             (true, _) => LossDetection::Holes,
             (false, true) => LossDetection::Trimming,
+            (false, false) if config.late > 0.0 => LossDetection::Lateness,
             (false, false) => LossDetection::Reordering,
         };
         let port_rate = crate::units::Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
@@ -155,19 +139,27 @@ impl SelectiveRepeat {
             deadline: Time::NEVER,
             window_psn: config.window_psn,
             flight_max,
-            packet: environment.packet.0,
+            packet: environment.packet.0.clamp(1, u64::from(u32::MAX)) as u32,
             highest: 0,
             recovery: None,
             mark: 0,
-            probe: (detection == LossDetection::Reordering)
-                .then(|| Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, ..Probe::default() })),
+            probe: matches!(detection, LossDetection::Reordering | LossDetection::Lateness).then(|| {
+                let late = Lateness::new(environment.base_rtt.scaled(config.late), config.late_spread);
+                Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, late, ..Probe::default() })
+            }),
             base_rtt: environment.base_rtt,
         }
     }
 
+    /// When the next probe follows one that is not answered.
+    fn probe_again(&self) -> Span {
+        let gap = self.probe.as_ref().map_or(Span::ZERO, |p| p.gap);
+        if self.detection == LossDetection::Lateness { gap } else { self.base_rtt * 5 }
+    }
+
     #[inline]
     fn present_rto(&self) -> Span {
-        let few = self.board.in_flight().0 <= u64::from(self.rto_low_packets) * self.packet;
+        let few = self.board.in_flight().0 <= u64::from(self.rto_low_packets) * u64::from(self.packet);
         if self.detection == LossDetection::Holes && few { self.rto_low } else { self.rto }
     }
 
@@ -195,72 +187,6 @@ impl SelectiveRepeat {
             settled.bytes += Bytes(u64::from(size));
             settled.packets += 1;
         }
-    }
-
-    fn enter_recovery(&mut self, from: u64, bound: u64) {
-        self.recovery = Some(Recovery { until: self.board.next(), bound });
-        self.mark = self.mark.max(from);
-    }
-
-    /// Sends again what the present episode says is missing.
-    fn recover(&mut self, window: Bytes) {
-        let Some(recovery) = self.recovery else { return };
-        let una = self.board.una();
-        let end = recovery.bound.min(una + (window.0 / self.packet).max(1)).min(self.board.next());
-        let from = self.mark.max(una);
-        for psn in from..end {
-            self.lose(psn, LossKind::Inferred);
-        }
-        self.mark = self.mark.max(end);
-    }
-
-    fn detect_by_holes(&mut self, flags: Flags, window: Bytes) {
-        if flags.has(Flags::HOLE) && self.recovery.is_none() {
-            let una = self.board.una();
-            self.mark = una;
-            self.enter_recovery(una, una);
-        }
-        if let Some(recovery) = &mut self.recovery {
-            recovery.bound = self.highest;
-        }
-        self.recover(Bytes(window.0.max(u64::from(self.window_psn) * self.packet)));
-    }
-
-    fn detect_by_reordering(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) {
-        let una = self.board.una();
-        // A probe that came back without much delay means that older data had the time to arrive.
-        let judged =
-            self.probe.as_ref().filter(|p| flags.has(Flags::PROBE_ANSWER) && now.since(p.sent) < self.base_rtt * 2);
-        let judged = judged.map(|p| p.covers);
-        self.arm_probe(now);
-        if let Some(recovery) = &mut self.recovery {
-            // A probe may tell of more than was known when the episode began.
-            recovery.bound = recovery.bound.max(judged.unwrap_or(0));
-        } else if let Some(covers) = judged {
-            self.enter_recovery(una, covers);
-        } else if u64::from(ack.out_of_order) >= self.reordering_allowed(window) && self.repairs.is_empty() {
-            self.enter_recovery(una, self.highest);
-        }
-        self.recover(window);
-    }
-
-    /// As many packets held above a hole mean a loss: one and a half windows of them, at most the largest window.
-    fn reordering_allowed(&self, window: Bytes) -> u64 {
-        let most = self.probe.as_ref().map_or(u64::MAX, |p| p.window_max);
-        ((window.0.saturating_mul(3) / 2).min(most) / self.packet).max(REORDER_PACKETS_MIN)
-    }
-
-    /// With nothing left to send, only a probe brings news of the tail; otherwise acknowledgements do for a while.
-    fn arm_probe(&mut self, now: Time) {
-        let Some(probe) = &mut self.probe else { return };
-        probe.due = false;
-        probe.at = if self.board.una() == self.board.next() {
-            Time::NEVER
-        } else if self.board.next() == self.backlog.end() {
-            now + self.base_rtt * 2
-        } else {
-            now + self.base_rtt * 3
-        };
     }
 }
 
@@ -300,6 +226,13 @@ impl Reliability for SelectiveRepeat {
             self.deadline = now + self.present_rto();
             self.arm_probe(now);
         }
+        if self.detection == LossDetection::Lateness
+            && let Some(probe) = &mut self.probe
+        {
+            // What comes later is what others are late by: without data, probes, closely at first.
+            probe.gap = Span(self.base_rtt.0 / 2);
+            probe.at = now + probe.gap;
+        }
     }
 
     #[inline]
@@ -332,6 +265,14 @@ impl Reliability for SelectiveRepeat {
             self.board.advance(cumulative);
             self.highest = self.highest.max(cumulative);
         }
+        if self.detection == LossDetection::Lateness && !flags.has(Flags::PROBE_ANSWER) {
+            // The bitmap may be about others.
+            let acked = ack.acked.extend(una);
+            if acked >= self.board.una() && acked < next {
+                self.settle(acked, &mut settled);
+                self.highest = self.highest.max(acked + 1);
+            }
+        }
         let mut rest = bits;
         while rest != 0 {
             let psn = base + u64::from(rest.trailing_zeros());
@@ -348,6 +289,7 @@ impl Reliability for SelectiveRepeat {
             LossDetection::Trimming => {}
             LossDetection::Holes => self.detect_by_holes(flags, window),
             LossDetection::Reordering => self.detect_by_reordering(now, ack, flags, window),
+            LossDetection::Lateness => self.detect_by_lateness(now, ack, flags, settled.rtt),
         }
         self.prune_repairs();
         if self.board.una() == self.board.next() {
@@ -370,9 +312,10 @@ impl Reliability for SelectiveRepeat {
     }
 
     fn on_timeout(&mut self, now: Time) {
+        let again = self.probe_again();
         if let Some(probe) = self.probe.as_mut().filter(|p| p.at <= now) {
             probe.due = true;
-            probe.at = now + self.base_rtt * 5;
+            probe.at = now + again;
         }
         if now < self.deadline {
             return;
@@ -425,12 +368,14 @@ impl Reliability for SelectiveRepeat {
 
     #[inline]
     fn take_probe(&mut self, now: Time) -> Option<u32> {
+        let again = self.probe_again();
         let probe = self.probe.as_mut().filter(|p| p.due)?;
         probe.due = false;
         probe.number = probe.number.wrapping_add(1);
-        probe.sent = now;
-        probe.covers = self.board.next();
-        probe.at = now + self.base_rtt * 5;
+        probe.sent[probe.number as usize % PROBES] = (now, self.board.next());
+        probe.at = now + again;
+        // Where nothing goes on, ever more rarely.
+        probe.gap = (again * 2).min(self.base_rtt * 4);
         Some(probe.number)
     }
 
@@ -457,133 +402,5 @@ impl Reliability for SelectiveRepeat {
 
     fn on_base_rtt(&mut self, base_rtt: Span) {
         self.base_rtt = self.base_rtt.min(base_rtt.max(BASE_RTT_MIN));
-    }
-}
-
-/// The receiver's half.
-#[derive(Debug)]
-pub struct SelectiveReceiver {
-    bitmap: SlidingBitmap,
-    unacknowledged: u64,
-    received_bytes: u64,
-    every: u64,
-    ack_marked: bool,
-    /// Report holes at once (IRN).
-    holes: bool,
-    started: bool,
-    /// An acknowledgement was asked for while packets were missing; owed when they have come.
-    request_open: bool,
-    /// Last packets of messages that are here while earlier ones are missing: (PSN, message, bytes), in order.
-    ends: Vec<(u64, MessageId, u64)>,
-    done: VecDeque<(MessageId, u64)>,
-}
-
-impl SelectiveReceiver {
-    /// Nothing received.
-    pub fn new(config: &SelectiveRepeatConfig, transport: &TransportConfig) -> SelectiveReceiver {
-        SelectiveReceiver {
-            bitmap: SlidingBitmap::new(config.window_psn),
-            unacknowledged: 0,
-            received_bytes: 0,
-            every: transport.ack_every.0,
-            ack_marked: transport.ack_marked,
-            holes: config.holes,
-            started: false,
-            request_open: false,
-            ends: Vec::new(),
-            done: VecDeque::new(),
-        }
-    }
-
-    fn ack(&mut self, psn: u64, base: u64, flags: Flags, path: PathId) -> (Ack, Flags) {
-        self.unacknowledged = 0;
-        let ack = Ack {
-            cumulative: Psn::new(self.bitmap.base()),
-            sack_base: Psn::new(base),
-            sack: SackBits::new(self.bitmap.window(base)),
-            acked: Psn::new(psn),
-            path,
-            received: self.received_bytes.div_ceil(256) as u32,
-            out_of_order: self.bitmap.count().min(0xffff) as u16,
-        };
-        let echo = Flags::NONE
-            .with_if(flags.has(Flags::CE), Flags::MARKED)
-            .with_if(flags.has(Flags::RETRANSMITTED), Flags::RETRANSMITTED);
-        (ack, echo)
-    }
-}
-
-impl Receiver for SelectiveReceiver {
-    #[inline]
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
-        let before = self.bitmap.base();
-        let psn = data.psn.extend(before);
-        if psn >= before + u64::from(self.bitmap.limit()) {
-            return Err(Invalid::BeyondWindow);
-        }
-        let mut arrival = Arrival::default();
-        if flags.has(Flags::TRIMMED) {
-            if !self.bitmap.contains(psn) {
-                let echo = Flags::NONE
-                    .with_if(flags.has(Flags::CE), Flags::MARKED)
-                    .with_if(flags.has(Flags::TRIMMED_AT_LAST_HOP), Flags::TRIMMED_AT_LAST_HOP);
-                let nack = Nack { psn: Psn::new(psn), cumulative: Psn::new(before), path };
-                arrival.nack = Some((nack, echo));
-            }
-            return Ok(arrival);
-        }
-        if !self.bitmap.insert(psn) {
-            arrival.duplicate = true;
-            let base = before.max(psn.saturating_sub(63));
-            arrival.ack = Some(self.ack(psn, base, flags, path));
-            return Ok(arrival);
-        }
-        arrival.fresh = true;
-        self.received_bytes += u64::from(data.length);
-        self.unacknowledged += u64::from(data.length);
-        if flags.has(Flags::LAST) {
-            let at = self.ends.partition_point(|&(p, _, _)| p < psn);
-            self.ends.insert(at, (psn, data.message, data.end()));
-        }
-        let base = self.bitmap.base();
-        if base > before {
-            let complete = self.ends.partition_point(|&(p, _, _)| p < base);
-            self.done.extend(self.ends.drain(..complete).map(|(_, message, bytes)| (message, bytes)));
-        }
-        let marked = self.ack_marked && flags.has(Flags::CE);
-        let request = flags.has(Flags::ACK_REQUEST);
-        let drained = self.request_open && self.bitmap.count() == 0;
-        let hole = self.holes && psn > base;
-        self.request_open = (self.request_open || request) && self.bitmap.count() > 0;
-        if marked || request || drained || hole || !self.started || self.unacknowledged >= self.every {
-            let from = if marked || request { psn } else { psn.saturating_sub(63).max(base + 1) };
-            let (ack, echo) = self.ack(psn, from, flags, path);
-            arrival.ack = Some((ack, echo.with_if(hole, Flags::HOLE)));
-        }
-        self.started = true;
-        if !self.done.is_empty() && self.bitmap.count() == 0 {
-            self.bitmap.release();
-        }
-        Ok(arrival)
-    }
-
-    fn on_probe(&mut self, path: PathId, marked: bool) -> (Ack, Flags) {
-        let base = self.bitmap.base();
-        let (ack, flags) = self.ack(base, base + 1, Flags::NONE.with_if(marked, Flags::CE), path);
-        (ack, flags.with(Flags::PROBE_ANSWER))
-    }
-
-    #[inline]
-    fn take_received(&mut self) -> Option<(MessageId, u64)> {
-        self.done.pop_front()
-    }
-
-    fn cumulative(&self) -> u64 {
-        self.bitmap.base()
-    }
-
-    #[inline]
-    fn touch(&self) -> u64 {
-        u64::from(self.bitmap.contains(self.bitmap.base() + 1)) ^ self.unacknowledged
     }
 }

@@ -5,7 +5,7 @@
 //! IPv6      traffic class: DSCP by class (data 26, control 48, trimmed 44, trimmed at the last hop 45) and the ECN
 //!           bits: data ECT(0) or CE, control not-ECT or CE; flow label: bits 23-16 and 11-0 of the entropy value;
 //!           addresses fd53:7472:616e:PLANE::HOST, a unique local prefix whose 40 bits spell "Stran"
-//! UDP       source port: bits 15-0 of the entropy value; destination port 4791 (RoCEv2) or 4793 (UEC)
+//! UDP       source port: bits 15-0 of the entropy value; destination port 4791 (RoCEv2), 4793 (UEC) or 49407 (STrack)
 //! then      the transport header, the payload (not written), and for RoCEv2 four zero bytes for the ICRC
 //! ```
 //!
@@ -32,11 +32,12 @@ const DSCP_TRIMMED_AT_LAST_HOP: u8 = 45;
 const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
-/// UDP destination port of a format: IANA's for RoCEv2 and for Ultra Ethernet.
+/// UDP destination port of a format: IANA's for RoCEv2 and for Ultra Ethernet; ours, from the dynamic range, for STrack.
 pub const fn udp_port(format: WireFormat) -> u16 {
     match format {
         WireFormat::Rocev2 => 4791,
         WireFormat::Uec => 4793,
+        WireFormat::Strack => 49_407,
     }
 }
 
@@ -66,7 +67,7 @@ fn trailing(format: WireFormat, packet: &Packet) -> usize {
     };
     let icrc = match format {
         WireFormat::Rocev2 => 4,
-        WireFormat::Uec => 0,
+        WireFormat::Uec | WireFormat::Strack => 0,
     };
     payload + icrc
 }

@@ -95,10 +95,11 @@ impl PathOperation {
     pub(crate) fn from_bytes(bytes: [u8; 6]) -> PathOperation {
         let [kind, flags, a, b, c, d] = bytes;
         let number = u32::from_le_bytes([a, b, c, d]);
-        let feedback = match flags % 4 {
+        let feedback = match flags % 5 {
             0 => PathFeedback::Good,
             1 => PathFeedback::Marked,
             2 => PathFeedback::Trimmed,
+            3 => PathFeedback::Lost,
             _ => PathFeedback::TimedOut,
         };
         match kind % 4 {
@@ -134,11 +135,15 @@ impl PathOperation {
     }
 }
 
-/// Decodes bytes from the network: the first says as what (bit 0: UEC rather than RoCEv2, bit 1: a frame rather than a
-/// transport header). What decodes must be written as a packet that reads the same.
+/// Decodes bytes from the network: the first says as what (bit 0: UEC rather than RoCEv2, bit 2: STrack, bit 1: a frame rather
+/// than a transport header). What decodes must be written as a packet that reads the same.
 pub(crate) fn check_wire(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
-    let format = if kind & 1 == 0 { WireFormat::Rocev2 } else { WireFormat::Uec };
+    let format = match kind & 5 {
+        0 => WireFormat::Rocev2,
+        1 => WireFormat::Uec,
+        _ => WireFormat::Strack,
+    };
     let mut again = Vec::new();
     if kind & 2 == 0 {
         let Ok(packet) = wire::decode(format, bytes) else { return };

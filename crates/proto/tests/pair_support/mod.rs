@@ -65,7 +65,7 @@ impl World {
         let packet = profile.packet_bytes();
         let rate = Rate::from_gbps(400);
         let queue = rate.bytes_in(RTT);
-        let environment = Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, queue };
+        let environment = Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], queue };
         World { profile, environment, connections: 1, posts: vec![], chance: Chance::default(), blocked: 0, seed: 1 }
             .packets(64)
     }

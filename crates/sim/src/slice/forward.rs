@@ -4,6 +4,7 @@ use super::{Crossing, Slice};
 use crate::calendar::{Batch, Turn};
 use crate::event::Event;
 use crate::measure::Captured;
+use crate::plan::SharedSettings;
 use crate::pool::Slot;
 use crate::port::{CONTROL, DATA, Port, flag};
 use crate::queue::Waiting;
@@ -267,7 +268,7 @@ impl Slice<'_> {
             return u64::from(port.ingress_bytes + size) <= self.pause_above(i) + pfc.headroom.0;
         }
         let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
-        let free = shared.buffer.0.saturating_sub(self.buffered[self.switch_of(i)]);
+        let free = self.free_at(i, &shared);
         u64::from(size) <= free && f64::from(self.ports[i].queued[DATA] + size) <= shared.alpha * free as f64
     }
 
@@ -284,38 +285,33 @@ impl Slice<'_> {
         match limits.shared {
             None => reserve,
             Some(shared) => {
-                let free = shared.buffer.0.saturating_sub(self.buffered[self.switch_of(i)]);
+                let free = self.free_at(i, &shared);
                 reserve + (shared.alpha * free as f64) as u64
             }
         }
     }
 
-    /// The local number of the switch that a port belongs to.
-    fn switch_of(&self, i: usize) -> usize {
-        let node = self.node_of(i).0;
-        let mut before = 0;
-        for range in &self.cut.nodes_of(self.index)[1..] {
-            if range.contains(&node) {
-                return before + (node - range.start) as usize;
-            }
-            before += range.len();
-        }
-        unreachable!("a switch port belongs to a switch of this slice")
+    /// The bytes that the switch of a port has in its shared buffer.
+    fn buffered_at(&mut self, i: usize) -> &mut u64 {
+        &mut self.buffered[self.switches[i] as usize]
+    }
+
+    /// What is free in the shared buffer of a port's switch.
+    fn free_at(&self, i: usize, shared: &SharedSettings) -> u64 {
+        shared.buffer.0.saturating_sub(self.buffered[self.switches[i] as usize])
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
     fn account(&mut self, i: usize, ingress: u32, size: u32, now: u64) {
         let ingress = ingress as usize;
-        let pfc = self.plan.ports.pfc.is_some();
         if self.plan.ports.shared.is_some() {
-            if pfc && !self.fits_share(i, ingress, size) {
+            if self.accounting && !self.fits_share(i, ingress, size) {
                 self.ports[ingress].ingress_headroom += size;
             } else {
-                let switch = self.switch_of(i);
-                self.buffered[switch] += u64::from(size);
+                *self.buffered_at(i) += u64::from(size);
             }
         }
-        if !pfc {
+        if !self.accounting {
             return;
         }
         self.ports[ingress].ingress_bytes += size;
@@ -330,8 +326,7 @@ impl Slice<'_> {
     fn release(&mut self, i: usize, ingress: usize, size: u32, now: u64) {
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
-                let switch = self.switch_of(i);
-                self.buffered[switch] -= u64::from(size);
+                *self.buffered_at(i) -= u64::from(size);
             }
             return;
         };
@@ -340,8 +335,7 @@ impl Slice<'_> {
             // The headroom empties first, so that it is there for the next pause.
             let from_headroom = self.ports[ingress].ingress_headroom.min(size);
             self.ports[ingress].ingress_headroom -= from_headroom;
-            let switch = self.switch_of(i);
-            self.buffered[switch] -= u64::from(size - from_headroom);
+            *self.buffered_at(i) -= u64::from(size - from_headroom);
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
@@ -514,9 +508,8 @@ impl Slice<'_> {
         // To the end of the last one's window: only then is it known which were the first.
         let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
         if limit > 0 && last.is_none_or(|l| at.0 < self.window_end(l.at.0)) {
-            let connection = self.connection_of(&packet);
-            let profile = connection.map_or(0, |c| self.plan.connections[c as usize].profile);
-            self.captured.push(Captured { at, link: LinkId(link), packet, profile });
+            // Which profile it is of, the end of the run looks up for all of them.
+            self.captured.push(Captured { at, link: LinkId(link), packet, profile: 0 });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::plan::Start;
 use crate::port::flag;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{ConnectionId, Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
+use strandway_proto::{Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
@@ -45,6 +45,7 @@ impl Slice<'_> {
             }
         }
         self.run_host(h, until);
+        self.sampler.visited(h, &self.hosts[h].endpoint, until);
         let host = &mut self.hosts[h];
         if host.next_at != u64::MAX {
             let window = self.calendar.window_of(host.next_at);
@@ -291,17 +292,6 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         host.endpoint.post(Time(now), self.cut.ends[plan.connection as usize].0, message);
         host.ask_again_at = 0;
-    }
-
-    /// The plan's number of the connection that a packet belongs to.
-    pub(super) fn connection_of(&self, packet: &Packet) -> Option<u32> {
-        let find = |connection: ConnectionId| {
-            self.plan.connections.iter().zip(&self.cut.ends).position(|(c, ends)| {
-                (c.destination == packet.destination && c.source == packet.source && ends.1 == connection)
-                    || (c.source == packet.destination && c.destination == packet.source && ends.0 == connection)
-            })
-        };
-        find(packet.connection).map(|i| i as u32)
     }
 }
 

@@ -102,18 +102,23 @@ impl Cut {
         self.nodes.partition_point(|ranges| ranges[kind].end <= node.0)
     }
 
-    /// A slice's hosts, leaves, tier-1 switches and cores, as ranges of node numbers.
-    pub(crate) fn nodes_of(&self, slice: usize) -> &[Range<u32>; 4] {
-        &self.nodes[slice]
-    }
-
     /// The slice that owns a host.
     pub(crate) fn slice_of_host(&self, host: HostId) -> usize {
         self.slice_of(NodeId(host.0))
     }
 }
 
-/// The world as a connection of this plan sees it.
+/// The uplinks that a connection's packets choose among, tier by tier.
+fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
+    let count = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+    match topology.hops(from, to) {
+        0..=2 => [0; 2],
+        3..=4 => [count(topology.leaf_up()), 0],
+        _ => [count(topology.leaf_up()), count(topology.spine_up())],
+    }
+}
+
+/// The world as a connection of this plan sees it, its ends aside.
 fn environment(plan: &Plan, profile: usize) -> Environment {
     let profile = &plan.profiles[profile];
     let topology = &plan.topology;
@@ -124,6 +129,7 @@ fn environment(plan: &Plan, profile: usize) -> Environment {
         base_rtt: topology.base_rtt(packet, Bytes(u64::from(profile.transport.control))),
         packet,
         trimming: plan.ports.trim.is_some(),
+        uplinks: [0; 2],
         queue: plan.ports.data_queue,
     }
 }
@@ -153,7 +159,6 @@ impl<'a> Slice<'a> {
         fault_events: &'a [(u64, FaultEvent)],
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let ranges = &cut.nodes[index];
         let mut slice = Slice {
             plan,
             cut,
@@ -171,9 +176,10 @@ impl<'a> Slice<'a> {
             limits: vec![Limits::new(&plan.ports, 1.0)],
             faults: BTreeMap::new(),
             fault_events,
-            buffered: vec![0; ranges[1..].iter().map(|r| r.len()).sum()],
+            switches: Vec::new(),
+            buffered: Vec::new(),
             hosts: Vec::new(),
-            first_host: ranges[0].start,
+            first_host: cut.nodes[index][0].start,
             triggers: plan.triggers.iter().map(|t| (t.needed.max(1), Vec::new())).collect(),
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
@@ -192,7 +198,7 @@ impl<'a> Slice<'a> {
             finished: 0,
             finished_at: 0,
             reported: (0, 0),
-            sampler: Sampler::new(plan),
+            sampler: Sampler::new(plan, cut, cut.nodes[index][0].clone()),
         };
         let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
         slice.by_event = slice.eager || routing_changes;
@@ -235,8 +241,21 @@ impl<'a> Slice<'a> {
                 self.ports.push(port);
             }
         }
+        if settings.shared.is_some() {
+            self.number_switches();
+        }
         if fifo {
             self.fifos = vec![VecDeque::new(); self.ports.len()];
+        }
+    }
+
+    /// Shared buffers: which switch each port belongs to. Ports lie node by node; hosts are numbered along, and never asked.
+    fn number_switches(&mut self) {
+        let topology = &self.plan.topology;
+        for node in self.cut.nodes[self.index].iter().cloned().flatten() {
+            let (_, ports) = topology.ports_of(NodeId(node));
+            self.switches.extend(std::iter::repeat_n(self.buffered.len() as u32, ports as usize));
+            self.buffered.push(0);
         }
     }
 
@@ -302,7 +321,10 @@ impl<'a> Slice<'a> {
                     let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
                     self.hosts[(host.0 - range.start) as usize].endpoint.open(OpenConnection {
                         profile: Arc::clone(&self.plan.profiles[profile]),
-                        environment: environments[profile],
+                        environment: Environment {
+                            uplinks: uplinks(&self.plan.topology, host, peer),
+                            ..environments[profile]
+                        },
                         peer,
                         peer_connection,
                         random,

@@ -1,24 +1,34 @@
 //! The time series: what is looked at from time to time, without changing anything.
 
-use super::Slice;
-use crate::measure::GroupSeries;
+use super::{Cut, Slice};
+use crate::measure::{GroupSeries, WatchPoint};
 use crate::plan::Plan;
 use crate::port::DATA;
+use std::ops::Range;
+use strandway_proto::{ConnectionId, Endpoint};
 
 /// Points of the time series of one slice.
 pub(super) struct Sampler {
     every: u64,
     delivered: Vec<u64>,
     groups: Vec<GroupSeries>,
+    /// The watched connection at its source, which is a host of this slice, by local number.
+    watch: Option<(usize, ConnectionId)>,
+    watched: Vec<Option<WatchPoint>>,
 }
 
 /// Points are no more than this; a longer run ends its series there.
 const POINTS_MAX: usize = 1 << 20;
 
 impl Sampler {
-    pub(super) fn new(plan: &Plan) -> Sampler {
+    pub(super) fn new(plan: &Plan, cut: &Cut, hosts: Range<u32>) -> Sampler {
         let every = plan.sample_every.map_or(u64::MAX, |s| s.0.max(1));
-        Sampler { every, delivered: Vec::new(), groups: vec![GroupSeries::default(); plan.topology.groups().len()] }
+        let watch = plan.watch.filter(|_| plan.sample_every.is_some()).and_then(|c| {
+            let source = plan.connections.get(c as usize)?.source.0;
+            hosts.contains(&source).then(|| ((source - hosts.start) as usize, cut.ends[c as usize].0))
+        });
+        let groups = vec![GroupSeries::default(); plan.topology.groups().len()];
+        Sampler { every, delivered: Vec::new(), groups, watch, watched: Vec::new() }
     }
 
     /// New payload has arrived.
@@ -35,13 +45,28 @@ impl Sampler {
         }
     }
 
-    pub(super) fn take(&mut self) -> (Vec<u64>, Vec<GroupSeries>) {
-        (std::mem::take(&mut self.delivered), std::mem::take(&mut self.groups))
+    /// A host has been brought up to `until`.
+    #[inline]
+    pub(super) fn visited(&mut self, host: usize, endpoint: &Endpoint, until: u64) {
+        if let Some((_, connection)) = self.watch.filter(|w| w.0 == host) {
+            let point = WatchPoint {
+                window: endpoint.window(connection),
+                in_flight: endpoint.in_flight(connection),
+                penalties: endpoint.penalties(connection),
+            };
+            if let Some(at) = at(&mut self.watched, ((until - 1) / self.every) as usize) {
+                *at = Some(point);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self) -> (Vec<u64>, Vec<GroupSeries>, Vec<Option<WatchPoint>>) {
+        (std::mem::take(&mut self.delivered), std::mem::take(&mut self.groups), std::mem::take(&mut self.watched))
     }
 }
 
 /// A point of a series, which grows to hold it.
-fn at<T: Copy + Default>(points: &mut Vec<T>, index: usize) -> Option<&mut T> {
+fn at<T: Clone + Default>(points: &mut Vec<T>, index: usize) -> Option<&mut T> {
     if index >= POINTS_MAX {
         return None;
     }

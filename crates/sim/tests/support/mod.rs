@@ -85,6 +85,7 @@ pub fn plan(topology: Topology, profile: Profile, flows: &[(u32, u32, u64)]) -> 
         time_limit: Time(1_000_000 * US),
         threads: 1,
         sample_every: None,
+        watch: None,
         capture: None,
     }
 }

@@ -1,0 +1,159 @@
+//! The receiver's half of selective repeat.
+
+use super::SelectiveRepeatConfig;
+use crate::bitmap::SlidingBitmap;
+use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId, Psn, SackBits};
+use crate::profile::TransportConfig;
+use crate::reliability::{Arrival, Invalid, Receiver};
+use std::collections::VecDeque;
+
+/// No PSN: acknowledgements do not report in turn.
+const NO_TURNS: u64 = u64::MAX;
+
+/// The receiver's half.
+#[derive(Debug)]
+pub struct SelectiveReceiver {
+    bitmap: SlidingBitmap,
+    unacknowledged: u32,
+    every: u32,
+    received_bytes: u64,
+    ack_marked: bool,
+    /// Report holes at once (IRN).
+    holes: bool,
+    /// With acknowledgements that report in turn: the PSN from which the next one does; [`NO_TURNS`] otherwise.
+    turn: u64,
+    started: bool,
+    /// An acknowledgement was asked for while packets were missing; owed when they have come.
+    request_open: bool,
+    /// Last packets of messages that are here while earlier ones are missing: (PSN, message, bytes), in order.
+    ends: Vec<(u64, MessageId, u64)>,
+    done: VecDeque<(MessageId, u64)>,
+}
+
+impl SelectiveReceiver {
+    /// Nothing received.
+    pub fn new(config: &SelectiveRepeatConfig, transport: &TransportConfig) -> SelectiveReceiver {
+        SelectiveReceiver {
+            bitmap: SlidingBitmap::new(config.window_psn),
+            unacknowledged: 0,
+            received_bytes: 0,
+            every: transport.ack_every.0.min(u64::from(u32::MAX / 2)) as u32,
+            ack_marked: transport.ack_marked,
+            holes: config.holes,
+            turn: if config.sack_rotates { 0 } else { NO_TURNS },
+            started: false,
+            request_open: false,
+            ends: Vec::new(),
+            done: VecDeque::new(),
+        }
+    }
+
+    /// From which PSN on to report, when `psn` calls for it.
+    fn report_from(&mut self, psn: u64, pressing: bool) -> u64 {
+        let first = self.bitmap.base() + 1;
+        if self.turn == NO_TURNS {
+            return if pressing { psn } else { psn.saturating_sub(63).max(first) };
+        }
+        // Beyond the packet at hand there is little to report.
+        let from = if self.turn < first || self.turn > psn { first } else { self.turn };
+        self.turn = from + 64;
+        from
+    }
+
+    fn ack(&mut self, psn: u64, base: u64, flags: Flags, path: PathId) -> (Ack, Flags) {
+        self.unacknowledged = 0;
+        let ack = Ack {
+            cumulative: Psn::new(self.bitmap.base()),
+            sack_base: Psn::new(base),
+            sack: SackBits::new(self.bitmap.window(base)),
+            acked: Psn::new(psn),
+            path,
+            received: self.received_bytes.div_ceil(256) as u32,
+            out_of_order: self.bitmap.count().min(0xffff) as u16,
+        };
+        let echo = Flags::NONE
+            .with_if(flags.has(Flags::CE), Flags::MARKED)
+            .with_if(flags.has(Flags::RETRANSMITTED), Flags::RETRANSMITTED);
+        (ack, echo)
+    }
+}
+
+impl Receiver for SelectiveReceiver {
+    #[inline]
+    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+        let before = self.bitmap.base();
+        let psn = data.psn.extend(before);
+        if psn >= before + u64::from(self.bitmap.limit()) {
+            return Err(Invalid::BeyondWindow);
+        }
+        let mut arrival = Arrival::default();
+        if flags.has(Flags::TRIMMED) {
+            if !self.bitmap.contains(psn) {
+                let echo = Flags::NONE
+                    .with_if(flags.has(Flags::CE), Flags::MARKED)
+                    .with_if(flags.has(Flags::TRIMMED_AT_LAST_HOP), Flags::TRIMMED_AT_LAST_HOP);
+                let nack = Nack { psn: Psn::new(psn), cumulative: Psn::new(before), path };
+                arrival.nack = Some((nack, echo));
+            }
+            return Ok(arrival);
+        }
+        if !self.bitmap.insert(psn) {
+            arrival.duplicate = true;
+            let base =
+                if self.turn != NO_TURNS { self.report_from(psn, false) } else { before.max(psn.saturating_sub(63)) };
+            arrival.ack = Some(self.ack(psn, base, flags, path));
+            return Ok(arrival);
+        }
+        arrival.fresh = true;
+        self.received_bytes += u64::from(data.length);
+        self.unacknowledged += u32::from(data.length);
+        if flags.has(Flags::LAST) {
+            let at = self.ends.partition_point(|&(p, _, _)| p < psn);
+            self.ends.insert(at, (psn, data.message, data.end()));
+        }
+        let base = self.bitmap.base();
+        if base > before {
+            let complete = self.ends.partition_point(|&(p, _, _)| p < base);
+            self.done.extend(self.ends.drain(..complete).map(|(_, message, bytes)| (message, bytes)));
+        }
+        let marked = self.ack_marked && flags.has(Flags::CE);
+        let request = flags.has(Flags::ACK_REQUEST);
+        let drained = self.request_open && self.bitmap.count() == 0;
+        let hole = self.holes && psn > base;
+        self.request_open = (self.request_open || request) && self.bitmap.count() > 0;
+        if marked || request || drained || hole || !self.started || self.unacknowledged >= self.every {
+            let from = self.report_from(psn, marked || request);
+            let (ack, echo) = self.ack(psn, from, flags, path);
+            arrival.ack = Some((ack, echo.with_if(hole, Flags::HOLE)));
+        }
+        self.started = true;
+        if !self.done.is_empty() && self.bitmap.count() == 0 {
+            self.bitmap.release();
+        }
+        Ok(arrival)
+    }
+
+    fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
+        let first = self.bitmap.base() + 1;
+        let from = match self.turn {
+            NO_TURNS => first,
+            _ => self.report_from(self.bitmap.highest().unwrap_or(first), false),
+        };
+        let (ack, flags) = self.ack(u64::from(number), from, Flags::NONE.with_if(marked, Flags::CE), path);
+        (ack, flags.with(Flags::PROBE_ANSWER))
+    }
+
+    #[inline]
+    fn take_received(&mut self) -> Option<(MessageId, u64)> {
+        self.done.pop_front()
+    }
+
+    fn cumulative(&self) -> u64 {
+        self.bitmap.base()
+    }
+
+    #[inline]
+    fn touch(&self) -> u64 {
+        u64::from(self.bitmap.contains(self.bitmap.base() + 1)) ^ u64::from(self.unacknowledged)
+    }
+}
