@@ -148,7 +148,7 @@ impl Maker<'_> {
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
         let trigger = self.traffic.triggers.len() as u32;
-        self.traffic.triggers.push(TriggerPlan { needed: pieces });
+        self.traffic.triggers.push(TriggerPlan { needed: pieces, then: None });
         for flow in first..first + pieces {
             self.traffic.flows[flow as usize].on_sent = Some(trigger);
         }
@@ -298,7 +298,7 @@ impl Maker<'_> {
             return;
         }
         let triggers = self.traffic.triggers.len() as u32;
-        self.traffic.triggers.extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections }));
+        self.traffic.triggers.extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections, then: None }));
         for flow in &matrix.flows {
             let start = match flow.start {
                 MatrixStart::At(at) => Start::At(self.moment(Span(at.0))),
