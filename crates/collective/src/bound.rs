@@ -28,10 +28,10 @@ impl Schedule {
         let mut way = Span(u64::MAX);
         for send in self.sends(Rank(0)) {
             let alone = busy(send.bytes);
-            sent += alone;
+            sent = Span(sent.0.saturating_add(alone.0));
             way = Span(way.0.min(transfer(Rank(0), send.to, send.bytes).0.saturating_sub(alone.0)));
         }
-        Span(chain.0.max(sent.0 + way.0))
+        Span(chain.0.max(sent.0.saturating_add(way.0)))
     }
 
     /// A block travels around the ring (once, for an all-reduce nearly twice) and is the same all the way. In a

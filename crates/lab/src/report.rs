@@ -59,8 +59,10 @@ pub struct Report {
     pub series: Option<SeriesFacts>,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
-    /// Collectives; none of the present workloads is one.
-    pub collectives: Vec<serde_json::Value>,
+    /// Profiles that single workloads use beside that of the run; parameters are the latter's.
+    pub other_profiles: Vec<String>,
+    /// Collectives.
+    pub collectives: Vec<CollectiveFacts>,
     /// The scenario's bounds and whether they were met.
     pub expect: Vec<Expectation>,
 }
@@ -226,6 +228,39 @@ pub struct ClassFacts {
     pub slowdown: Spread,
 }
 
+/// One collective.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CollectiveFacts {
+    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
+    pub name: String,
+    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
+    pub kind: String,
+    /// `ring`, `halving-doubling` or `windowed`.
+    pub algorithm: String,
+    /// How ranks were put on hosts: `contiguous`, `random` or a file.
+    pub placement: String,
+    /// How many took part.
+    pub ranks: u32,
+    /// Bytes as nccl-tests counts them.
+    pub bytes: u64,
+    /// Its messages.
+    pub messages: u64,
+    /// Those that arrived.
+    pub received: u64,
+    /// When the first message was posted.
+    pub started_us: Option<f64>,
+    /// From then until the last rank had everything; absent if one never had.
+    pub time_us: Option<f64>,
+    /// The least that it can take, by arithmetic.
+    pub bound_us: f64,
+    /// Bytes over time, in 10^9 bytes per second.
+    #[serde(rename = "algbw_GBps")]
+    pub algbw: Option<f64>,
+    /// The same in terms of the NICs, as nccl-tests defines it.
+    #[serde(rename = "busbw_GBps")]
+    pub busbw: Option<f64>,
+}
+
 /// Like links: one tier, direction and plane.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GroupFacts {
@@ -373,7 +408,23 @@ impl Report {
         if let Ok(value) = serde_json::to_value(self) {
             flatten("", &value, &mut values);
         }
+        self.worst_groups(&mut values);
         values
+    }
+
+    /// Of several groups of one name the worst counts, and all must have finished.
+    fn worst_groups(&self, values: &mut BTreeMap<String, Option<f64>>) {
+        for collective in &self.collectives {
+            let Some((name, _)) = collective.name.rsplit_once('/') else { continue };
+            let mut note = |field: &str, value: Option<f64>, worse: fn(f64, f64) -> f64| {
+                let worst = values.entry(format!("collectives.{name}.{field}")).or_insert(value);
+                *worst = worst.zip(value).map(|(a, b)| worse(a, b));
+            };
+            note("time_us", collective.time_us, f64::max);
+            note("bound_us", Some(collective.bound_us), f64::max);
+            note("algbw_GBps", collective.algbw, f64::min);
+            note("busbw_GBps", collective.busbw, f64::min);
+        }
     }
 
     /// Were all bounds met?

@@ -1,6 +1,6 @@
 //! Reports as Markdown, for issues and wikis.
 
-use super::text::{bytes, count, fabric_line, gbps, percent, us};
+use super::text::{COLLECTIVE_HEAD, bytes, collective_rows, count, fabric_line, gbps, percent, us};
 use super::{Report, Spread};
 use crate::sweep::Row;
 
@@ -26,6 +26,16 @@ pub fn report(report: &Report) -> String {
     out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
     if !f.unfinished.is_empty() {
         out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
+    }
+    if !report.collectives.is_empty() {
+        let (rows, more) = collective_rows(report);
+        out.push_str(&format!("\n| {} |\n|---|--:|---|--:|--:|--:|--:|--:|\n", COLLECTIVE_HEAD.join(" | ")));
+        for row in rows {
+            out.push_str(&format!("| {} |\n", row.map(|text| escape(&text)).join(" | ")));
+        }
+        if more > 0 {
+            out.push_str(&format!("\nAnd {} more groups.\n", count(more as u64)));
+        }
     }
     out.push_str(
         "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n",

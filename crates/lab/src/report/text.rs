@@ -16,6 +16,9 @@ pub fn report(report: &Report) -> String {
     line(fabric_line(report));
     line(String::new());
     line(flows_table(report));
+    if !report.collectives.is_empty() {
+        line(collectives_table(report));
+    }
     line(packets_table(report));
     line(links_table(report));
     if report.flows.finished < report.flows.total {
@@ -70,6 +73,9 @@ pub fn rows(rows: &[Row]) -> String {
     }
     format!("{table}\n")
 }
+
+/// So many collectives have a row of their own.
+const COLLECTIVES_SHOWN: usize = 16;
 
 fn verdict(report: &Report) -> String {
     let missed = report.expect.iter().filter(|e| !e.met).count();
@@ -189,6 +195,45 @@ fn flows_table(report: &Report) -> String {
     }
     let g = &report.goodput_gbps;
     format!("{table}\ngoodput {} per sending host, {} in all\n", gbps(g.mean_per_host), gbps(g.total))
+}
+
+/// What tables of collectives say of each, as text.
+pub(crate) const COLLECTIVE_HEAD: [&str; 8] =
+    ["collective", "ranks", "placement", "size", "time", "at the least", "algorithm bandwidth", "bus bandwidth"];
+
+/// The rows of a table of collectives: the first few, and how many more there are.
+pub(crate) fn collective_rows(report: &Report) -> (Vec<[String; 8]>, usize) {
+    let all = &report.collectives;
+    let rate = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} GB/s"));
+    let rows = all.iter().take(COLLECTIVES_SHOWN).map(|c| {
+        let time = match c.time_us {
+            None => format!("{} of {} messages", count(c.received), count(c.messages)),
+            time => us(time),
+        };
+        [
+            format!("{}: {}, {}", c.name, c.kind, c.algorithm),
+            count(c.ranks.into()),
+            c.placement.clone(),
+            bytes(c.bytes),
+            time,
+            us(Some(c.bound_us)),
+            rate(c.algbw),
+            rate(c.busbw),
+        ]
+    });
+    (rows.collect(), all.len().saturating_sub(COLLECTIVES_SHOWN))
+}
+
+fn collectives_table(report: &Report) -> String {
+    let mut table = table();
+    table.set_header(COLLECTIVE_HEAD.map(heading));
+    let (rows, more) = collective_rows(report);
+    for row in rows {
+        let cells = row.into_iter().enumerate();
+        table.add_row(cells.map(|(i, text)| if i % 2 == 0 && i < 4 { Cell::new(text) } else { right(text) }));
+    }
+    let more = if more > 0 { format!("\nand {} more groups", count(more as u64)) } else { String::new() };
+    format!("{table}{more}\n")
 }
 
 fn packets_table(report: &Report) -> String {

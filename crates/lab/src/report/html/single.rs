@@ -5,7 +5,7 @@ use super::{
     byte_unit, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table, time_unit,
     times,
 };
-use crate::report::text::{bytes, count, fabric_line, gbps, percent};
+use crate::report::text::{COLLECTIVE_HEAD, bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{GroupSeriesFacts, Report, SeriesFacts};
 
 pub(super) fn body(report: &Report, scenario: &str) -> String {
@@ -13,6 +13,7 @@ pub(super) fn body(report: &Report, scenario: &str) -> String {
         heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
     out.push_str(&cards(report));
     out.push_str(&unfinished(report));
+    out.push_str(&collectives(report));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
     if !report.fct_cdf.is_empty() {
         out.push_str(&completion(&[(report.profile.as_str(), report)]));
@@ -290,6 +291,17 @@ fn packets(report: &Report) -> String {
         count(p.pauses)
     );
     figure("What happened to packets", &sub, &chart::bars(&rows))
+}
+
+fn collectives(report: &Report) -> String {
+    if report.collectives.is_empty() {
+        return String::new();
+    }
+    let (rows, more) = collective_rows(report);
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.iter().map(|text| escape(&text.replace(' ', "\u{a0}"))).collect()).collect();
+    let more = if more > 0 { format!("<p>And {} more groups.</p>\n", count(more as u64)) } else { String::new() };
+    format!("<h2>Collectives</h2>\n{}{more}", table(&COLLECTIVE_HEAD, &rows))
 }
 
 fn entropies(report: &Report) -> String {
