@@ -27,12 +27,20 @@ impl<'a> Alone<'a> {
         self.rate.time_for(Bytes(bytes + self.packets(bytes) * self.header))
     }
 
-    /// Until the receiver has it: all its bytes at the NIC's rate, then the last packet's way.
+    /// Until the receiver has it: all its bytes at the NIC's rate, then the way of the last packet, or, if that is a short
+    /// one, of the full one before it.
     pub(crate) fn transfer(&self, from: HostId, to: HostId, bytes: u64) -> Span {
-        let packets = self.packets(bytes);
+        let hops = self.topology.hops(from, to);
+        let (packets, full) = (self.packets(bytes), self.mtu + self.header);
         let last = Bytes(bytes - (packets - 1) * self.mtu + self.header);
-        let before = Bytes((packets - 1) * (self.mtu + self.header));
-        self.rate.time_for(before) + self.topology.one_way(last, self.topology.hops(from, to))
+        let short_last = self.rate.time_for(Bytes((packets - 1) * full)) + self.topology.one_way(last, hops);
+        if packets == 1 {
+            return short_last;
+        }
+        let full_last = self.rate.time_for(Bytes((packets - 2) * full)) + self.topology.one_way(Bytes(full), hops);
+        // Below one leaf there is but one way, and the short packet cannot overtake.
+        let behind = if hops == 2 && self.topology.planes() == 1 { self.rate.time_for(last) } else { Span::ZERO };
+        short_last.max(full_last + behind)
     }
 
     /// Until the sender knows: with its acknowledgement's way back.

@@ -137,12 +137,13 @@ fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Probl
     Ok(list)
 }
 
-fn at_line(file: &str, line: Option<usize>, value: &str, what: &str, remedy: &str) -> Problem {
+/// A problem with what a file of hosts has in this line.
+fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &str) -> Problem {
     Problem {
         file: file.to_string(),
         line,
-        key: String::new(),
-        value: value.to_string(),
+        key: if entry.is_empty() { String::new() } else { format!("`{entry}`") },
+        value: String::new(),
         what: what.to_string(),
         remedy: remedy.to_string(),
     }
