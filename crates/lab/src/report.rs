@@ -233,6 +233,8 @@ pub struct ClassFacts {
 pub struct CollectiveFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
+    /// The group's number, if there are several.
+    pub group: Option<u32>,
     /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
     pub kind: String,
     /// `ring`, `halving-doubling` or `windowed`.
@@ -408,23 +410,41 @@ impl Report {
         if let Ok(value) = serde_json::to_value(self) {
             flatten("", &value, &mut values);
         }
-        self.worst_groups(&mut values);
+        for slowest in self.slowest_collectives() {
+            let mut note = |field: &str, value| {
+                values.insert(format!("collectives.{}.{field}", slowest.name), value);
+            };
+            note("time_us", slowest.time_us);
+            note("bound_us", Some(slowest.bound_us));
+            note("algbw_GBps", slowest.algbw);
+            note("busbw_GBps", slowest.busbw);
+        }
         values
     }
 
-    /// Of several groups of one name the worst counts, and all must have finished.
-    fn worst_groups(&self, values: &mut BTreeMap<String, Option<f64>>) {
+    /// Per workload the worst of its groups, under the workload's name; it did not finish if one of them did not.
+    pub fn slowest_collectives(&self) -> Vec<CollectiveFacts> {
+        let mut slowest: Vec<CollectiveFacts> = Vec::new();
         for collective in &self.collectives {
-            let Some((name, _)) = collective.name.rsplit_once('/') else { continue };
-            let mut note = |field: &str, value: Option<f64>, worse: fn(f64, f64) -> f64| {
-                let worst = values.entry(format!("collectives.{name}.{field}")).or_insert(value);
-                *worst = worst.zip(value).map(|(a, b)| worse(a, b));
+            let mut one = collective.clone();
+            if one.group.is_some() {
+                one.name = one.name.rsplit_once('/').map_or(one.name.clone(), |(name, _)| name.to_string());
+            }
+            let Some(all) = slowest.iter_mut().find(|s| s.name == one.name) else {
+                slowest.push(one);
+                continue;
             };
-            note("time_us", collective.time_us, f64::max);
-            note("bound_us", Some(collective.bound_us), f64::max);
-            note("algbw_GBps", collective.algbw, f64::min);
-            note("busbw_GBps", collective.busbw, f64::min);
+            let worse = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| a.zip(b).map(|(a, b)| of(a, b));
+            all.group = all.group.max(one.group);
+            all.messages += one.messages;
+            all.received += one.received;
+            all.started_us = all.started_us.into_iter().chain(one.started_us).min_by(f64::total_cmp);
+            all.time_us = worse(all.time_us, one.time_us, f64::max);
+            all.bound_us = all.bound_us.max(one.bound_us);
+            all.algbw = worse(all.algbw, one.algbw, f64::min);
+            all.busbw = worse(all.busbw, one.busbw, f64::min);
         }
+        slowest
     }
 
     /// Were all bounds met?

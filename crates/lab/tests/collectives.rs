@@ -227,6 +227,23 @@ fn every_rendering_has_the_table() {
 }
 
 #[test]
+fn many_groups_are_summed_up_and_runs_are_compared() {
+    let mut scenario = scenario::parse(LEAVES).expect("TOML");
+    for set in ["workload.group=2", "workload.size=8 kB", "workload.name=pairs"] {
+        scenario.set(set).expect("set");
+    }
+    let report = run(&scenario.check().expect("sound"), &Control::new()).report;
+    assert_eq!(report.collectives.len(), 32);
+    assert!(report::text::report(&report).contains("pairs, slowest of 32 groups: allreduce, ring"));
+    let row = |label: &str| strandway_lab::Row { label: label.into(), set: Default::default(), report: report.clone() };
+    let rows = [row("left"), row("right")];
+    for page in [report::text::rows(&rows), report::markdown::rows("x", &rows), report::html::rows("x", &rows, "")] {
+        let page = page.replace('\u{a0}', " ");
+        assert!(page.contains("left: pairs: allreduce, ring") && page.contains("right: pairs: allreduce"), "{page}");
+    }
+}
+
+#[test]
 fn placement_decides_who_is_whose_neighbour() {
     let hosts = |set: &str| -> Vec<u32> {
         let experiment = experiment(LEAVES, &["workload.ranks=8", "workload.size=8 kB", set]);

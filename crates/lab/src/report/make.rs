@@ -403,6 +403,7 @@ fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> 
         let rates = time.and_then(|t| bandwidth(algorithm.collective(), schedule.ranks(), Bytes(bytes), t));
         CollectiveFacts {
             name: plan.name.clone(),
+            group: plan.group,
             kind: algorithm.collective().name().to_string(),
             algorithm: algorithm.name().to_string(),
             placement: plan.placement.clone(),

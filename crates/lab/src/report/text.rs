@@ -1,6 +1,6 @@
 //! Reports for the terminal.
 
-use super::{Report, Spread};
+use super::{CollectiveFacts, Report, Spread};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -17,7 +17,7 @@ pub fn report(report: &Report) -> String {
     line(String::new());
     line(flows_table(report));
     if !report.collectives.is_empty() {
-        line(collectives_table(report));
+        line(collectives_table(collective_rows(report)));
     }
     line(packets_table(report));
     line(links_table(report));
@@ -71,7 +71,9 @@ pub fn rows(rows: &[Row]) -> String {
         cells.push(right(verdict(r)));
         table.add_row(cells);
     }
-    format!("{table}\n")
+    let collectives = compared_collectives(rows);
+    let more = if collectives.is_empty() { String::new() } else { collectives_table(collectives) };
+    format!("{table}\n{more}")
 }
 
 /// So many collectives have a row of their own.
@@ -201,39 +203,53 @@ fn flows_table(report: &Report) -> String {
 pub(crate) const COLLECTIVE_HEAD: [&str; 8] =
     ["collective", "ranks", "placement", "size", "time", "at the least", "algorithm bandwidth", "bus bandwidth"];
 
-/// The rows of a table of collectives: the first few, and how many more there are.
-pub(crate) fn collective_rows(report: &Report) -> (Vec<[String; 8]>, usize) {
-    let all = &report.collectives;
-    let rate = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} GB/s"));
-    let rows = all.iter().take(COLLECTIVES_SHOWN).map(|c| {
-        let time = match c.time_us {
-            None => format!("{} of {} messages", count(c.received), count(c.messages)),
-            time => us(time),
-        };
-        [
-            format!("{}: {}, {}", c.name, c.kind, c.algorithm),
-            count(c.ranks.into()),
-            c.placement.clone(),
-            bytes(c.bytes),
-            time,
-            us(Some(c.bound_us)),
-            rate(c.algbw),
-            rate(c.busbw),
-        ]
-    });
-    (rows.collect(), all.len().saturating_sub(COLLECTIVES_SHOWN))
+/// The rows of a table of collectives: a row each, or, if there are many groups, the slowest one of each workload.
+pub(crate) fn collective_rows(report: &Report) -> Vec<[String; 8]> {
+    if report.collectives.len() <= COLLECTIVES_SHOWN {
+        return report.collectives.iter().map(|c| collective_row(c, &c.name)).collect();
+    }
+    let name = |c: &CollectiveFacts| match c.group {
+        Some(last) => format!("{}, slowest of {} groups", c.name, count(u64::from(last) + 1)),
+        None => c.name.clone(),
+    };
+    report.slowest_collectives().iter().map(|c| collective_row(c, &name(c))).collect()
 }
 
-fn collectives_table(report: &Report) -> String {
+/// The same for several runs: the slowest group of each workload, under the label of its run.
+pub(crate) fn compared_collectives(rows: &[Row]) -> Vec<[String; 8]> {
+    let of = |row: &Row| -> Vec<[String; 8]> {
+        let slowest = row.report.slowest_collectives();
+        slowest.iter().map(|c| collective_row(c, &format!("{}: {}", row.label, c.name))).collect()
+    };
+    rows.iter().flat_map(of).collect()
+}
+
+fn collective_row(c: &CollectiveFacts, name: &str) -> [String; 8] {
+    let rate = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} GB/s"));
+    let time = match c.time_us {
+        None => format!("{} of {} messages", count(c.received), count(c.messages)),
+        time => us(time),
+    };
+    [
+        format!("{name}: {}, {}", c.kind, c.algorithm),
+        count(c.ranks.into()),
+        c.placement.clone(),
+        bytes(c.bytes),
+        time,
+        us(Some(c.bound_us)),
+        rate(c.algbw),
+        rate(c.busbw),
+    ]
+}
+
+fn collectives_table(rows: Vec<[String; 8]>) -> String {
     let mut table = table();
     table.set_header(COLLECTIVE_HEAD.map(heading));
-    let (rows, more) = collective_rows(report);
     for row in rows {
         let cells = row.into_iter().enumerate();
-        table.add_row(cells.map(|(i, text)| if i % 2 == 0 && i < 4 { Cell::new(text) } else { right(text) }));
+        table.add_row(cells.map(|(i, text)| if i == 0 || i == 2 { Cell::new(text) } else { right(text) }));
     }
-    let more = if more > 0 { format!("\nand {} more groups", count(more as u64)) } else { String::new() };
-    format!("{table}{more}\n")
+    format!("{table}\n")
 }
 
 fn packets_table(report: &Report) -> String {
