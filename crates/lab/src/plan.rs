@@ -72,11 +72,16 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed, profile: &profile };
     let traffic = generate(&context, &workloads);
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
-    let ideal = Span(last.0 + busy.0 + derived.base_rtt.0);
+    let busy = busy.unwrap_or_else(|| {
+        let what = format!("keeps a NIC of {} busy for longer than a run can last", derived.rate);
+        sink.add("workload", "", what, "send less, or raise the rate");
+        Span::ZERO
+    });
+    let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
-        None => Time(last.0 + (busy * 50).0.max(chain.saturating_mul(10)).max(Span::from_ms(10).0)),
+        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(Span::from_ms(10).0))),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");
@@ -90,7 +95,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
             None
         }
     });
-    let auto_sample = sample_interval(Span(ideal.0.max(last.0 + chain)), derived.rate.time_for(derived.packet));
+    let auto_sample =
+        sample_interval(Span(ideal.0.max(last.0.saturating_add(chain))), derived.rate.time_for(derived.packet));
     let sample_every = match run.sample {
         Sample::Unset => None,
         Sample::Auto => Some(auto_sample),

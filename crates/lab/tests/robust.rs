@@ -141,11 +141,15 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         (
             "[workload]\nkind = \"all-to-all\"\nsize = \"200 TB\"\n[fabric]\nhosts = 131072",
-            &["workload.size", "times 131072 hosts is more than a run can hold"],
+            &["workload.size", "takes longer than a run can last; write less"],
         ),
         (
             "[workload]\nkind = \"all-reduce\"\n[expect]\n\"collectives.all-reduce.busbw\" = \"> 5\"",
             &["did you mean `collectives.all-reduce.busbw_GBps`?"],
+        ),
+        (
+            "[workload]\nsize = \"1 GB\"\n[fabric]\nrate = \"1 kbps\"",
+            &["workload: keeps a NIC of 1 kbps busy for longer than a run can last; send less, or raise the rate"],
         ),
         // Mixed fabrics.
         ("[workload]\nordered = \"110 %\"", &["workload.ordered = \"110 %\": is out of range"]),
@@ -247,6 +251,29 @@ fn files_are_checked_with_their_lines() {
         let said = Scenario::load(&folder.join(file)).and_then(|s| s.check()).expect_err(file).to_string();
         assert!(said.contains(fragment), "{file}: {said}");
     }
+}
+
+#[test]
+fn no_rate_and_size_is_so_extreme_that_arithmetic_overflows() {
+    let kinds = [
+        "kind = \"permutation\"\nconnections = 3",
+        "kind = \"incast\"\nsenders = 3",
+        "kind = \"all-to-all\"",
+        "kind = \"all-reduce\"\npipeline = 3",
+        "kind = \"all-reduce\"\nalgorithm = \"halving-doubling\"",
+        "kind = \"all-gather\"\nconnections = 3",
+    ];
+    let mut refused = 0;
+    for rate in ["1 bps", "1 kbps", "1 Mbps", "400 Gbps"] {
+        for size in ["1 B", "1 GB", "256 TiB"] {
+            for kind in kinds {
+                let text = format!("[fabric]\nhosts = 16\nrate = \"{rate}\"\n[workload]\nsize = \"{size}\"\n{kind}\n");
+                let said = problems(&text);
+                refused += usize::from(said.contains("longer than a run can last"));
+            }
+        }
+    }
+    assert!(refused > 6, "{refused}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Workloads that are collectives: what a scenario says about them, and how their schedules become flows and triggers.
 
-use super::generate::Maker;
+use super::generate::{Maker, fits};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -171,10 +171,10 @@ impl Maker<'_> {
         let bytes = self.workload.common.size.0;
         // An all-to-all's size is that of one message.
         let copies = if matches!(written.algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
-        let Some(whole) = bytes.checked_mul(u64::from(copies)) else {
-            let what = format!("times {size} hosts is more than a run can hold");
-            return self.complain("size", Bytes(bytes), what, "write less");
-        };
+        let whole = bytes.saturating_mul(u64::from(copies));
+        if fits(self.context.rate, Bytes(whole)).is_none() {
+            return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
+        }
         let schedule = match Schedule::new(written.algorithm, size, whole, written.parts) {
             Ok(schedule) => schedule,
             Err(error) => {

@@ -374,21 +374,31 @@ impl Traffic {
         class as u16
     }
 
-    /// How long the busiest NIC is busy if nothing ever waits, and when the last timed flow starts.
-    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Span, Time) {
+    /// How long the busiest NIC is busy if nothing ever waits (nothing if that is too long for a run), and when the last
+    /// timed flow starts.
+    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
         let mut bytes = vec![[0u64; 2]; hosts as usize];
         let mut last = Time::ZERO;
         for flow in &self.flows {
             let connection = &self.connections[flow.connection as usize];
-            bytes[connection.source.0 as usize][0] += flow.bytes;
-            bytes[connection.destination.0 as usize][1] += flow.bytes;
+            for (host, way) in [(connection.source, 0), (connection.destination, 1)] {
+                let sum = &mut bytes[host.0 as usize][way];
+                *sum = sum.saturating_add(flow.bytes);
+            }
             if let Start::At(at) = flow.start {
                 last = last.max(at);
             }
         }
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
-        (rate.time_for(Bytes(most)), last)
+        (fits(rate, Bytes(most)), last)
     }
+}
+
+/// How long so many bytes take, if that is not too long for a run: the clock counts 213 days, and a run may take a hundred
+/// times as long as it must.
+pub(super) fn fits(rate: Rate, bytes: Bytes) -> Option<Span> {
+    let time = u128::from(bytes.0) * 8_000_000_000_000 / u128::from(rate.0.max(1));
+    (time < u128::from(u64::MAX / 100)).then(|| rate.time_for(bytes))
 }
 
 /// Everybody sends to one other and hears from one other, as the UEC simulator makes it: sources and destinations shuffled
