@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod alone;
 pub mod import;
 pub mod output;
 pub mod pcap;

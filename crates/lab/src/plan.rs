@@ -1,8 +1,10 @@
 //! From a scenario as written to a plan that cannot be misconfigured.
 
+use crate::alone::Alone;
 use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
+pub use crate::scenario::collective::CollectivePlan;
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
 pub use crate::scenario::generate::Message;
@@ -33,6 +35,8 @@ pub struct Experiment {
     pub messages: Vec<Message>,
     /// Names of the classes of flows.
     pub classes: Vec<String>,
+    /// The workload's collectives.
+    pub collectives: Vec<CollectivePlan>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
     /// How long the busiest NIC would be busy if nothing ever waited, from the run's start.
@@ -64,13 +68,20 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let topology = fabric.topology.clone();
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
-    let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed };
+    let profile = Arc::new(profile);
+    let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed, profile: &profile };
     let traffic = generate(&context, &workloads);
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
-    let ideal = Span(last.0 + busy.0 + derived.base_rtt.0);
+    let busy = busy.unwrap_or_else(|| {
+        let what = format!("keeps a NIC of {} busy for longer than a run can last", derived.rate);
+        sink.add("workload", "", what, "send less, or raise the rate");
+        Span::ZERO
+    });
+    let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
+    let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
-        None => Time(last.0 + (busy * 50).0.max(Span::from_ms(10).0)),
+        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(Span::from_ms(10).0))),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");
@@ -84,7 +95,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
             None
         }
     });
-    let auto_sample = sample_interval(ideal, derived.rate.time_for(derived.packet));
+    let auto_sample =
+        sample_interval(Span(ideal.0.max(last.0.saturating_add(chain))), derived.rate.time_for(derived.packet));
     let sample_every = match run.sample {
         Sample::Unset => None,
         Sample::Auto => Some(auto_sample),
@@ -97,7 +109,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         topology,
         ports,
         routing: fabric.routing,
-        profiles: vec![Arc::new(profile)],
+        profiles: traffic.profiles,
         connections: traffic.connections,
         flows: traffic.flows,
         triggers: traffic.triggers,
@@ -117,6 +129,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         derived,
         messages: traffic.messages,
         classes: traffic.classes,
+        collectives: traffic.collectives,
         expect: bounds,
         ideal,
         auto_sample,
@@ -159,7 +172,7 @@ fn packet_fits(sink: &Sink, profile: &Profile) {
 }
 
 impl Experiment {
-    /// The profile's name.
+    /// The profile of the run; single workloads may use another.
     pub fn profile(&self) -> &Profile {
         &self.plan.profiles[0]
     }
@@ -180,15 +193,31 @@ impl Experiment {
 
     /// About how many packet hops the run takes if nothing is sent twice: what progress is measured against.
     pub fn expected_hops(&self) -> u64 {
-        let transport = &self.profile().transport;
-        let mtu = u64::from(transport.mtu);
-        let acks = mtu as f64 / transport.ack_every.0.max(mtu) as f64;
         let hops = |m: &Message| {
             let (from, to) = self.ends(m);
-            m.bytes.div_ceil(mtu).max(1) * self.plan.topology.hops(from, to) as u64
+            let transport = &self.profile_of(m).transport;
+            let mtu = u64::from(transport.mtu);
+            let acks = mtu as f64 / transport.ack_every.0.max(mtu) as f64;
+            let data = m.bytes.div_ceil(mtu).max(1) * self.plan.topology.hops(from, to) as u64;
+            data as f64 * (1.0 + acks)
         };
-        let data: u64 = self.messages.iter().map(hops).sum();
-        (data as f64 * (1.0 + acks)) as u64
+        self.messages.iter().map(hops).sum::<f64>() as u64
+    }
+
+    /// What a message's connections use.
+    pub fn profile_of(&self, message: &Message) -> &Profile {
+        &self.plan.profiles[self.profile_index(message)]
+    }
+
+    pub(crate) fn profile_index(&self, message: &Message) -> usize {
+        let flow = &self.plan.flows[message.first as usize];
+        usize::from(self.plan.connections[flow.connection as usize].profile)
+    }
+
+    /// Per profile of the plan: messages that use it, each alone in the fabric.
+    pub(crate) fn alone(&self) -> Vec<Alone<'_>> {
+        let alone = |p: &Arc<Profile>| Alone::new(p, &self.plan.topology, self.derived.rate);
+        self.plan.profiles.iter().map(alone).collect()
     }
 
     /// Who sends a message to whom.

@@ -59,8 +59,10 @@ pub struct Report {
     pub series: Option<SeriesFacts>,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
-    /// Collectives; none of the present workloads is one.
-    pub collectives: Vec<serde_json::Value>,
+    /// Profiles that single workloads use beside that of the run; parameters are the latter's.
+    pub other_profiles: Vec<String>,
+    /// Collectives.
+    pub collectives: Vec<CollectiveFacts>,
     /// The scenario's bounds and whether they were met.
     pub expect: Vec<Expectation>,
 }
@@ -226,6 +228,41 @@ pub struct ClassFacts {
     pub slowdown: Spread,
 }
 
+/// One collective.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CollectiveFacts {
+    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
+    pub name: String,
+    /// The group's number, if there are several.
+    pub group: Option<u32>,
+    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
+    pub kind: String,
+    /// `ring`, `halving-doubling` or `windowed`.
+    pub algorithm: String,
+    /// How ranks were put on hosts: `contiguous`, `random` or a file.
+    pub placement: String,
+    /// How many took part.
+    pub ranks: u32,
+    /// Bytes as nccl-tests counts them.
+    pub bytes: u64,
+    /// Its messages.
+    pub messages: u64,
+    /// Those that arrived.
+    pub received: u64,
+    /// When the first message was posted.
+    pub started_us: Option<f64>,
+    /// From then until the last rank had everything; absent if one never had.
+    pub time_us: Option<f64>,
+    /// The least that it can take, by arithmetic.
+    pub bound_us: f64,
+    /// Bytes over time, in 10^9 bytes per second.
+    #[serde(rename = "algbw_GBps")]
+    pub algbw: Option<f64>,
+    /// The same in terms of the NICs, as nccl-tests defines it.
+    #[serde(rename = "busbw_GBps")]
+    pub busbw: Option<f64>,
+}
+
 /// Like links: one tier, direction and plane.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GroupFacts {
@@ -373,7 +410,41 @@ impl Report {
         if let Ok(value) = serde_json::to_value(self) {
             flatten("", &value, &mut values);
         }
+        for slowest in self.slowest_collectives() {
+            let mut note = |field: &str, value| {
+                values.insert(format!("collectives.{}.{field}", slowest.name), value);
+            };
+            note("time_us", slowest.time_us);
+            note("bound_us", Some(slowest.bound_us));
+            note("algbw_GBps", slowest.algbw);
+            note("busbw_GBps", slowest.busbw);
+        }
         values
+    }
+
+    /// Per workload the worst of its groups, under the workload's name; it did not finish if one of them did not.
+    pub fn slowest_collectives(&self) -> Vec<CollectiveFacts> {
+        let mut slowest: Vec<CollectiveFacts> = Vec::new();
+        for collective in &self.collectives {
+            let mut one = collective.clone();
+            if one.group.is_some() {
+                one.name = one.name.rsplit_once('/').map_or(one.name.clone(), |(name, _)| name.to_string());
+            }
+            let Some(all) = slowest.iter_mut().find(|s| s.name == one.name) else {
+                slowest.push(one);
+                continue;
+            };
+            let worse = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| a.zip(b).map(|(a, b)| of(a, b));
+            all.group = all.group.max(one.group);
+            all.messages += one.messages;
+            all.received += one.received;
+            all.started_us = all.started_us.into_iter().chain(one.started_us).min_by(f64::total_cmp);
+            all.time_us = worse(all.time_us, one.time_us, f64::max);
+            all.bound_us = all.bound_us.max(one.bound_us);
+            all.algbw = worse(all.algbw, one.algbw, f64::min);
+            all.busbw = worse(all.busbw, one.busbw, f64::min);
+        }
+        slowest
     }
 
     /// Were all bounds met?

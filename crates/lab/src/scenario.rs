@@ -1,5 +1,6 @@
 //! Scenario files: TOML as written, with `--set` and sweeps applied to the text's table before anything is understood.
 
+pub(crate) mod collective;
 pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod faults;

@@ -93,6 +93,72 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[workload]\nkind = \"poisson\"\nduration = \"1 ns\"", &["no flow arrives within 1 ns"]),
         ("[workload]\nkind = \"all-to-all\"\n[fabric]\nhosts = 65536", &["makes more than 4194304 flows"]),
         ("[workload]\nmessages = 1000000", &["makes more than 4194304 flows"]),
+        // Collectives.
+        (
+            "[workload]\nkind = \"all-reduce\"\nalgorithm = \"tree\"",
+            &["workload.algorithm = \"tree\": is not known; known: ring, halving-doubling"],
+        ),
+        (
+            "[workload]\nkind = \"all-gather\"\nalgorithm = \"halving-doubling\"",
+            &["workload.algorithm = \"halving-doubling\": is not known; known: ring"],
+        ),
+        (
+            "[workload]\nkind = \"all-reduce\"\nalgorithm = \"halving-doubling\"\nranks = 96",
+            &[
+                "workload.ranks = 96: recursive halving needs a power of two of ranks; write 64, or algorithm = \"ring\"",
+            ],
+        ),
+        (
+            "[fabric]\nhosts = 48\n[workload]\nkind = \"all-reduce\"\nalgorithm = \"halving-doubling\"",
+            &["workload.ranks = 48: recursive halving needs a power of two of ranks; write 32"],
+        ),
+        (
+            "[workload]\nkind = \"all-reduce\"\nalgorithm = \"halving-doubling\"\ngroup = 2\nranks = 127",
+            &["workload.group = 2: does not divide the 127 hosts; choose a divisor, or set `ranks`"],
+        ),
+        (
+            "[workload]\nkind = \"all-reduce\"\nranks = 129",
+            &["workload.ranks = 129: there are only 128 hosts in the fabric; write fewer"],
+        ),
+        ("[workload]\nkind = \"all-reduce\"\nranks = 1", &["workload.ranks = 1: must be at least 2"]),
+        ("[workload]\nkind = \"all-reduce\"\ngroup = 1", &["workload.group = 1: must be between 2 and the 128 hosts"]),
+        (
+            "[workload]\nkind = \"all-to-all\"\nhosts = 8\nranks = 8",
+            &["workload.hosts = 8: is given together with `ranks`; write one of the two"],
+        ),
+        ("[workload]\nkind = \"all-to-all\"\npipeline = 2", &["workload.pipeline = 2: unknown key"]),
+        ("[workload]\nkind = \"all-reduce\"\njitter = \"1 us\"", &["workload.jitter = \"1 us\": unknown key"]),
+        ("[workload]\nkind = \"permutation\"\nranks = 8", &["workload.ranks = 8: unknown key"]),
+        (
+            "[workload]\nkind = \"all-reduce\"\nplacement = \"rndom\"",
+            &["workload.placement = \"rndom\": is no placement; write \"contiguous\", \"random\" or a file"],
+        ),
+        ("[workload]\nkind = \"all-reduce\"\nplacement = 3", &["workload.placement = 3: must be text"]),
+        ("[workload]\nkind = \"all-reduce\"\nplacement = \"none.txt\"", &["none.txt: cannot be read"]),
+        (
+            "[workload]\nkind = \"all-reduce\"\n[fabric]\nhosts = 2048",
+            &["makes more than 4194304 flows; lower hosts, ranks"],
+        ),
+        (
+            "[workload]\nkind = \"all-to-all\"\nsize = \"200 TB\"\n[fabric]\nhosts = 131072",
+            &["workload.size", "takes longer than a run can last; write less"],
+        ),
+        (
+            "[workload]\nkind = \"all-reduce\"\n[expect]\n\"collectives.all-reduce.busbw\" = \"> 5\"",
+            &["did you mean `collectives.all-reduce.busbw_GBps`?"],
+        ),
+        (
+            "[workload]\nsize = \"1 GB\"\n[fabric]\nrate = \"1 kbps\"",
+            &["workload: keeps a NIC of 1 kbps busy for longer than a run can last; send less, or raise the rate"],
+        ),
+        // Mixed fabrics.
+        ("[workload]\nordered = \"110 %\"", &["workload.ordered = \"110 %\": is out of range"]),
+        ("[workload]\nordered = \"some\"", &["workload.ordered = \"some\""]),
+        (
+            "[workload]\nprofile = \"rocev3\"",
+            &["workload.profile = \"rocev3\": `rocev3` is no profile; did you mean", "strandway explain"],
+        ),
+        ("[workload]\nprofile = \"uec/repps\"", &["`repps` is no path selector, congestion control or reliability"]),
         // Faults.
         ("[[faults]]\nkind = \"down\"", &["says not where it strikes; write exactly one of link, between"]),
         ("[[faults]]\nswitch = \"spine0\"\nplane = 0\nkind = \"down\"", &["has switch and plane"]),
@@ -183,6 +249,47 @@ fn files_are_checked_with_their_lines() {
         ("duplicate.cm", "duplicate.cm:4: `1`: this flow id is on line 3 already"),
     ] {
         let said = Scenario::load(&folder.join(file)).and_then(|s| s.check()).expect_err(file).to_string();
+        assert!(said.contains(fragment), "{file}: {said}");
+    }
+}
+
+#[test]
+fn no_rate_and_size_is_so_extreme_that_arithmetic_overflows() {
+    let kinds = [
+        "kind = \"permutation\"\nconnections = 3",
+        "kind = \"incast\"\nsenders = 3",
+        "kind = \"all-to-all\"",
+        "kind = \"all-reduce\"\npipeline = 3",
+        "kind = \"all-reduce\"\nalgorithm = \"halving-doubling\"",
+        "kind = \"all-gather\"\nconnections = 3",
+    ];
+    let mut refused = 0;
+    for rate in ["1 bps", "1 kbps", "1 Mbps", "400 Gbps"] {
+        for size in ["1 B", "1 GB", "256 TiB"] {
+            for kind in kinds {
+                let text = format!("[fabric]\nhosts = 16\nrate = \"{rate}\"\n[workload]\nsize = \"{size}\"\n{kind}\n");
+                let said = problems(&text);
+                refused += usize::from(said.contains("longer than a run can last"));
+            }
+        }
+    }
+    assert!(refused > 6, "{refused}");
+}
+
+#[test]
+fn placements_are_checked_with_their_lines() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (file, fragment) in [
+        ("placement_twice.txt", "placement_twice.txt:4: `1`: this host has a rank already; name every host once"),
+        ("placement_outside.txt", "placement_outside.txt:2: `500`: there are only 128 hosts, numbered from 0 to 127"),
+        ("placement_garbage.txt", "placement_garbage.txt:2: `host1`: is not the number of a host; write one number"),
+        ("placement_empty.txt", "placement_empty.txt: names no host; write the number of a host per line"),
+        ("placement.txt", "x.toml: workload.ranks = 9: there are only 8 hosts in the placement; write fewer"),
+    ] {
+        let path = folder.join(file);
+        let ranks = if file == "placement.txt" { "ranks = 9\n" } else { "" };
+        let text = format!("[workload]\nkind = \"all-reduce\"\nplacement = \"{}\"\n{ranks}", path.display());
+        let said = problems(&text);
         assert!(said.contains(fragment), "{file}: {said}");
     }
 }

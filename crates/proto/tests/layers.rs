@@ -55,7 +55,7 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in ["proto", "sim", "lab", "cli"] {
+    for name in ["proto", "collective", "sim", "lab", "cli"] {
         assert!(manifests.contains_key(name), "{name} is a crate");
     }
     for (name, text) in &manifests {
@@ -75,8 +75,10 @@ fn dependencies_point_down_only() {
 fn the_lower_crates_need_nothing_from_outside() {
     let manifests = manifests();
     assert_eq!(dependencies(&manifests["proto"]), (BTreeSet::new(), false), "proto depends on nothing");
-    let sim = BTreeSet::from(["proto".to_string()]);
-    assert_eq!(dependencies(&manifests["sim"]), (sim, false), "sim depends on proto alone");
+    let proto = BTreeSet::from(["proto".to_string()]);
+    for name in ["collective", "sim"] {
+        assert_eq!(dependencies(&manifests[name]), (proto.clone(), false), "{name} depends on proto alone");
+    }
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     let (cli, _) = dependencies(&manifests["cli"]);

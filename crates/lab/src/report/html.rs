@@ -6,7 +6,7 @@ mod single;
 
 use self::chart::escape;
 use super::Report;
-use super::text::{gbps, us};
+use super::text::{COLLECTIVE_HEAD, gbps, us};
 use crate::sweep::Row;
 use std::fmt::Write;
 
@@ -142,6 +142,16 @@ fn parameters(report: &Report, title: &str) -> String {
         escape(title),
         table(&["parameter", "value", "default", "what it does"], &rows).replace("card scroll", "scroll")
     )
+}
+
+/// A table of collectives, if there are any.
+fn collectives(rows: Vec<[String; 8]>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let cell = |text: &String| escape(&text.replace(' ', "\u{a0}"));
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
+    format!("<h2>Collectives</h2>\n{}", table(&COLLECTIVE_HEAD, &rows))
 }
 
 /// Completion times in a phrase.

@@ -1,12 +1,13 @@
 //! Makes a report of what a run measured.
 
 use super::{
-    ClassFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, GroupSeriesFacts, LinkFacts, Packets,
-    ParameterFacts, PathFacts, Report, RunFacts, SeriesFacts, SlowFlow, Spread,
+    ClassFacts, CollectiveFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, GroupSeriesFacts, LinkFacts,
+    Packets, ParameterFacts, PathFacts, Report, RunFacts, SeriesFacts, SlowFlow, Spread,
 };
-use crate::plan::{Experiment, Message};
+use crate::plan::{CollectivePlan, Experiment, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
+use strandway_collective::bandwidth;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_sim::{LinkId, Measurements};
@@ -102,7 +103,8 @@ impl Report {
             paths: paths(experiment, measured),
             series: series(experiment, measured),
             parameters: parameters(experiment),
-            collectives: Vec::new(),
+            other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
+            collectives: collectives(experiment, &lives),
             expect: Vec::new(),
         };
         report.expect = expectations(experiment, &report, &lives);
@@ -138,21 +140,12 @@ fn life(message: &Message, flows: &[FlowRecord]) -> Life {
     }
 }
 
-/// The completion time in microseconds of a message alone in the fabric, by arithmetic: all its bytes at the NIC's rate,
-/// then the last packet's way and its acknowledgement's.
+/// The completion time in microseconds of a message alone in the fabric, by arithmetic.
 fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
-    let topology = &experiment.plan.topology;
-    let transport = &experiment.profile().transport;
-    let (mtu, header) = (u64::from(transport.mtu), u64::from(transport.header));
-    let control = Bytes(u64::from(transport.control));
-    let rate = experiment.derived.rate;
+    let alone = experiment.alone();
     move |message| {
         let (from, to) = experiment.ends(message);
-        let hops = topology.hops(from, to);
-        let packets = message.bytes.div_ceil(mtu).max(1);
-        let last = Bytes(message.bytes - (packets - 1) * mtu + header);
-        let before = Bytes((packets - 1) * (mtu + header));
-        (rate.time_for(before) + topology.one_way(last, hops) + topology.one_way(control, hops)).as_us()
+        alone[experiment.profile_index(message)].completion(from, to, message.bytes).as_us()
     }
 }
 
@@ -396,6 +389,36 @@ fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFact
             })
             .collect(),
     })
+}
+
+fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> {
+    let facts = |plan: &CollectivePlan| {
+        let lives = &lives[plan.messages.clone()];
+        let schedule = &plan.schedule;
+        let (algorithm, bytes) = (schedule.algorithm(), schedule.bytes());
+        let received = lives.iter().filter(|l| l.received.is_some()).count();
+        let started = lives.iter().filter_map(|l| l.started).min();
+        let last = lives.iter().filter_map(|l| l.received).max().filter(|_| received == lives.len());
+        let time = last.zip(started).map(|(last, first)| last.since(first));
+        let rates = time.and_then(|t| bandwidth(algorithm.collective(), schedule.ranks(), Bytes(bytes), t));
+        CollectiveFacts {
+            name: plan.name.clone(),
+            group: plan.group,
+            kind: algorithm.collective().name().to_string(),
+            algorithm: algorithm.name().to_string(),
+            placement: plan.placement.clone(),
+            ranks: schedule.ranks(),
+            bytes,
+            messages: lives.len() as u64,
+            received: received as u64,
+            started_us: started.map(Time::as_us),
+            time_us: time.map(Span::as_us),
+            bound_us: plan.bound.as_us(),
+            algbw: rates.map(|r| r.algorithm),
+            busbw: rates.map(|r| r.bus),
+        }
+    };
+    experiment.collectives.iter().map(facts).collect()
 }
 
 fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {

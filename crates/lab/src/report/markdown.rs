@@ -1,6 +1,8 @@
 //! Reports as Markdown, for issues and wikis.
 
-use super::text::{bytes, count, fabric_line, gbps, percent, us};
+use super::text::{
+    COLLECTIVE_HEAD, bytes, collective_rows, compared_collectives, count, fabric_line, gbps, percent, us,
+};
 use super::{Report, Spread};
 use crate::sweep::Row;
 
@@ -26,6 +28,9 @@ pub fn report(report: &Report) -> String {
     out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
     if !f.unfinished.is_empty() {
         out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
+    }
+    if !report.collectives.is_empty() {
+        out.push_str(&collectives(collective_rows(report)));
     }
     out.push_str(
         "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n",
@@ -53,6 +58,14 @@ pub fn report(report: &Report) -> String {
     out
 }
 
+fn collectives(rows: Vec<[String; 8]>) -> String {
+    let mut out = format!("\n| {} |\n|---|--:|---|--:|--:|--:|--:|--:|\n", COLLECTIVE_HEAD.join(" | "));
+    for row in rows {
+        out.push_str(&format!("| {} |\n", row.map(|text| escape(&text)).join(" | ")));
+    }
+    out
+}
+
 /// One row per run.
 pub fn rows(title: &str, rows: &[Row]) -> String {
     let mut out = format!(
@@ -73,6 +86,10 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
             count(p.trimmed),
             100.0 * p.retransmitted_share
         ));
+    }
+    let compared = compared_collectives(rows);
+    if !compared.is_empty() {
+        out.push_str(&collectives(compared));
     }
     out
 }

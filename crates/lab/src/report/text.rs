@@ -1,6 +1,6 @@
 //! Reports for the terminal.
 
-use super::{Report, Spread};
+use super::{CollectiveFacts, Report, Spread};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -16,6 +16,9 @@ pub fn report(report: &Report) -> String {
     line(fabric_line(report));
     line(String::new());
     line(flows_table(report));
+    if !report.collectives.is_empty() {
+        line(collectives_table(collective_rows(report)));
+    }
     line(packets_table(report));
     line(links_table(report));
     if report.flows.finished < report.flows.total {
@@ -68,8 +71,13 @@ pub fn rows(rows: &[Row]) -> String {
         cells.push(right(verdict(r)));
         table.add_row(cells);
     }
-    format!("{table}\n")
+    let collectives = compared_collectives(rows);
+    let more = if collectives.is_empty() { String::new() } else { collectives_table(collectives) };
+    format!("{table}\n{more}")
 }
+
+/// So many collectives have a row of their own.
+const COLLECTIVES_SHOWN: usize = 16;
 
 fn verdict(report: &Report) -> String {
     let missed = report.expect.iter().filter(|e| !e.met).count();
@@ -189,6 +197,59 @@ fn flows_table(report: &Report) -> String {
     }
     let g = &report.goodput_gbps;
     format!("{table}\ngoodput {} per sending host, {} in all\n", gbps(g.mean_per_host), gbps(g.total))
+}
+
+/// What tables of collectives say of each, as text.
+pub(crate) const COLLECTIVE_HEAD: [&str; 8] =
+    ["collective", "ranks", "placement", "size", "time", "at the least", "algorithm bandwidth", "bus bandwidth"];
+
+/// The rows of a table of collectives: a row each, or, if there are many groups, the slowest one of each workload.
+pub(crate) fn collective_rows(report: &Report) -> Vec<[String; 8]> {
+    if report.collectives.len() <= COLLECTIVES_SHOWN {
+        return report.collectives.iter().map(|c| collective_row(c, &c.name)).collect();
+    }
+    let name = |c: &CollectiveFacts| match c.group {
+        Some(last) => format!("{}, slowest of {} groups", c.name, count(u64::from(last) + 1)),
+        None => c.name.clone(),
+    };
+    report.slowest_collectives().iter().map(|c| collective_row(c, &name(c))).collect()
+}
+
+/// The same for several runs: the slowest group of each workload, under the label of its run.
+pub(crate) fn compared_collectives(rows: &[Row]) -> Vec<[String; 8]> {
+    let of = |row: &Row| -> Vec<[String; 8]> {
+        let slowest = row.report.slowest_collectives();
+        slowest.iter().map(|c| collective_row(c, &format!("{}: {}", row.label, c.name))).collect()
+    };
+    rows.iter().flat_map(of).collect()
+}
+
+fn collective_row(c: &CollectiveFacts, name: &str) -> [String; 8] {
+    let rate = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} GB/s"));
+    let time = match c.time_us {
+        None => format!("{} of {} messages", count(c.received), count(c.messages)),
+        time => us(time),
+    };
+    [
+        format!("{name}: {}, {}", c.kind, c.algorithm),
+        count(c.ranks.into()),
+        c.placement.clone(),
+        bytes(c.bytes),
+        time,
+        us(Some(c.bound_us)),
+        rate(c.algbw),
+        rate(c.busbw),
+    ]
+}
+
+fn collectives_table(rows: Vec<[String; 8]>) -> String {
+    let mut table = table();
+    table.set_header(COLLECTIVE_HEAD.map(heading));
+    for row in rows {
+        let cells = row.into_iter().enumerate();
+        table.add_row(cells.map(|(i, text)| if i == 0 || i == 2 { Cell::new(text) } else { right(text) }));
+    }
+    format!("{table}\n")
 }
 
 fn packets_table(report: &Report) -> String {

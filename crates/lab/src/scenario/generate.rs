@@ -3,12 +3,17 @@
 //! What a report calls a flow is one message of the workload. Striped over several connections it becomes as many flows
 //! of the simulator, all posted together; it is finished when its last piece is.
 
+use super::collective::CollectivePlan;
 use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
 use crate::import::htsim::{Matrix, MatrixStart};
 use crate::reader::Sink;
-use strandway_proto::HostId;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_proto::{HostId, Profile};
 use strandway_sim::Topology;
 use strandway_sim::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 
@@ -20,6 +25,9 @@ pub(crate) struct Traffic {
     pub(crate) triggers: Vec<TriggerPlan>,
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
+    pub(crate) collectives: Vec<CollectivePlan>,
+    /// The first is that of the run.
+    pub(crate) profiles: Vec<Arc<Profile>>,
 }
 
 /// One message of the workload: `pieces` consecutive flows of the plan from `first` on.
@@ -43,31 +51,53 @@ pub(crate) struct Context<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) rate: Rate,
     pub(crate) seed: u64,
+    /// What connections use that are not said to use another.
+    pub(crate) profile: &'a Arc<Profile>,
 }
 
 pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic {
-    let mut traffic = Traffic::default();
+    let mut traffic = Traffic { profiles: vec![Arc::clone(context.profile)], ..Traffic::default() };
+    // Index of each further profile, by name and whether it is the variant that keeps to one path.
+    let mut known: BTreeMap<(Option<&str>, bool), u16> = BTreeMap::from([((None, false), 0)]);
     for (i, workload) in workloads.iter().enumerate() {
-        let class = match traffic.classes.iter().position(|c| *c == workload.class) {
-            Some(class) => class,
-            None => {
-                traffic.classes.push(workload.class.clone());
-                traffic.classes.len() - 1
-            }
-        };
+        let named = workload.profile.as_ref().map(|p| p.name.as_str());
+        let profile = *known.entry((named, false)).or_insert_with(|| {
+            traffic.profiles.extend(workload.profile.clone().map(Arc::new));
+            traffic.profiles.len() as u16 - 1
+        });
+        let class = traffic.class(&workload.class);
         let random = Random::new(context.seed, StreamKind::Workload, i as u64);
-        let mut maker = Maker { context, workload, traffic: &mut traffic, class: class as u16, random, full: false };
+        let pairs = Vec::new();
+        let mut maker = Maker { context, workload, traffic: &mut traffic, class, profile, random, pairs, full: false };
+        let first = maker.traffic.messages.len();
         maker.make();
+        if let Some(share) = workload.ordered {
+            let single = *known.entry((named, true)).or_insert_with(|| {
+                let single = one_path(&maker.traffic.profiles[usize::from(profile)]);
+                maker.traffic.profiles.push(Arc::new(single));
+                maker.traffic.profiles.len() as u16 - 1
+            });
+            maker.keep_order(share, single, first);
+        }
     }
     traffic
 }
 
-struct Maker<'a> {
-    context: &'a Context<'a>,
-    workload: &'a Workload,
-    traffic: &'a mut Traffic,
+/// The same protocol on one path per connection, chosen by the switches' hash.
+fn one_path(profile: &Profile) -> Profile {
+    let path = PathConfig::Single(Default::default());
+    Profile { name: format!("{}/{}", profile.name, path.name()), path, ..profile.clone() }
+}
+
+pub(super) struct Maker<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) workload: &'a Workload,
+    pub(super) traffic: &'a mut Traffic,
     class: u16,
-    random: Random,
+    pub(super) profile: u16,
+    pub(super) random: Random,
+    /// The connections of each pair so far.
+    pairs: Vec<Range<u32>>,
     full: bool,
 }
 
@@ -83,14 +113,14 @@ impl Maker<'_> {
             Kind::Permutation => self.permutation(hosts),
             Kind::Incast { destination, senders, pick } => self.star(*destination, *senders, *pick, hosts, true),
             Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
-            Kind::AllToAll { group, window } => self.all_to_all(group.unwrap_or(hosts), *window, hosts),
+            Kind::Collective(written) => self.collectives(written, common.hosts),
             Kind::Poisson { .. } => self.poisson(hosts),
             Kind::Matrix { matrix, file } => self.matrix(matrix, file),
             Kind::Flows(flows) => self.written(flows),
         }
     }
 
-    fn complain(
+    pub(super) fn complain(
         &self,
         key: &str,
         value: impl std::fmt::Display,
@@ -101,7 +131,7 @@ impl Maker<'_> {
     }
 
     /// Is there room for so many more flows? Complains once if not.
-    fn room(&mut self, flows: u64) -> bool {
+    pub(super) fn room(&mut self, flows: u64) -> bool {
         if self.traffic.flows.len() as u64 + flows <= FLOWS_MAX {
             return true;
         }
@@ -112,27 +142,48 @@ impl Maker<'_> {
                 &self.workload.section,
                 "",
                 what,
-                "lower hosts, messages, connections, load or duration",
+                "lower hosts, ranks, messages, connections, load or duration",
             );
         }
         false
     }
 
     /// Opens the connections of one pair.
-    fn open(&mut self, source: u32, destination: u32) -> std::ops::Range<u32> {
+    pub(super) fn open(&mut self, source: u32, destination: u32) -> Range<u32> {
         let first = self.traffic.connections.len() as u32;
         for _ in 0..self.workload.common.connections {
             self.traffic.connections.push(ConnectionPlan {
                 source: HostId(source),
                 destination: HostId(destination),
-                profile: 0,
+                profile: self.profile,
             });
         }
-        first..self.traffic.connections.len() as u32
+        let pair = first..self.traffic.connections.len() as u32;
+        if self.workload.ordered.is_some() {
+            self.pairs.push(pair.clone());
+        }
+        pair
+    }
+
+    /// Lets a share of all pairs, drawn at random, keep to one path; their messages (from `first` on) are a class of their
+    /// own.
+    fn keep_order(&mut self, share: f64, single: u16, first: usize) {
+        let count = (share * self.pairs.len() as f64).round() as usize;
+        self.random.shuffle(&mut self.pairs);
+        for connection in self.pairs.iter().take(count).cloned().flatten() {
+            self.traffic.connections[connection as usize].profile = single;
+        }
+        let class = self.traffic.class(&format!("{}-ordered", self.workload.class));
+        let Traffic { connections, flows, messages, .. } = &mut *self.traffic;
+        for message in &mut messages[first..] {
+            if connections[flows[message.first as usize].connection as usize].profile == single {
+                message.class = class;
+            }
+        }
     }
 
     /// Posts one message striped over these connections.
-    fn post(&mut self, over: std::ops::Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
+    pub(super) fn post(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
         let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
         let first = self.traffic.flows.len() as u32;
         for (i, connection) in (0..pieces).zip(over) {
@@ -148,14 +199,14 @@ impl Maker<'_> {
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
         let trigger = self.traffic.triggers.len() as u32;
-        self.traffic.triggers.push(TriggerPlan { needed: pieces });
+        self.traffic.triggers.push(TriggerPlan { needed: pieces, then: None });
         for flow in first..first + pieces {
             self.traffic.flows[flow as usize].on_sent = Some(trigger);
         }
         trigger
     }
 
-    fn moment(&mut self, start: Span) -> Time {
+    pub(super) fn moment(&mut self, start: Span) -> Time {
         let jitter = self.workload.common.jitter;
         let offset = if jitter == Span::ZERO { 0 } else { (self.random.unit() * jitter.0 as f64) as u64 };
         Time(start.0 + offset)
@@ -214,37 +265,6 @@ impl Maker<'_> {
         }
     }
 
-    /// Groups of neighbours; every host walks its peers from the next one on, `window` transfers at a time.
-    fn all_to_all(&mut self, group: u32, window: u32, hosts: u32) {
-        if group < 2 || group > hosts {
-            return self.complain("group", group, format!("must be between 2 and the {hosts} hosts"), "correct it");
-        }
-        if !hosts.is_multiple_of(group) {
-            let what = format!("does not divide the {hosts} hosts");
-            return self.complain("group", group, what, "choose a divisor, or set `hosts`");
-        }
-        let Common { size, start, connections, .. } = self.workload.common;
-        if !self.room(u64::from(hosts) * u64::from(group - 1) * u64::from(connections)) {
-            return;
-        }
-        for host in 0..hosts {
-            let base = host / group * group;
-            let first = self.traffic.messages.len();
-            let begin = Start::At(self.moment(start));
-            for step in 1..group {
-                let peer = base + (host - base + step) % group;
-                let over = self.open(host, peer);
-                let at = if step <= window {
-                    begin
-                } else {
-                    let before = first + (step - 1 - window) as usize;
-                    Start::On(self.after(before), Span::ZERO)
-                };
-                self.post(over, size, at, None);
-            }
-        }
-    }
-
     fn poisson(&mut self, hosts: u32) {
         let Kind::Poisson { load, sizes, duration, flows } = &self.workload.kind else { return };
         if hosts < 2 {
@@ -298,7 +318,9 @@ impl Maker<'_> {
             return;
         }
         let triggers = self.traffic.triggers.len() as u32;
-        self.traffic.triggers.extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections }));
+        self.traffic
+            .triggers
+            .extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections, then: None }));
         for flow in &matrix.flows {
             let start = match flow.start {
                 MatrixStart::At(at) => Start::At(self.moment(Span(at.0))),
@@ -343,21 +365,40 @@ impl Maker<'_> {
 }
 
 impl Traffic {
-    /// How long the busiest NIC is busy if nothing ever waits, and when the last timed flow starts.
-    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Span, Time) {
+    /// The number of the class of that name, old or new.
+    fn class(&mut self, name: &str) -> u16 {
+        let class = self.classes.iter().position(|c| c == name).unwrap_or_else(|| {
+            self.classes.push(name.to_string());
+            self.classes.len() - 1
+        });
+        class as u16
+    }
+
+    /// How long the busiest NIC is busy if nothing ever waits (nothing if that is too long for a run), and when the last
+    /// timed flow starts.
+    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
         let mut bytes = vec![[0u64; 2]; hosts as usize];
         let mut last = Time::ZERO;
         for flow in &self.flows {
             let connection = &self.connections[flow.connection as usize];
-            bytes[connection.source.0 as usize][0] += flow.bytes;
-            bytes[connection.destination.0 as usize][1] += flow.bytes;
+            for (host, way) in [(connection.source, 0), (connection.destination, 1)] {
+                let sum = &mut bytes[host.0 as usize][way];
+                *sum = sum.saturating_add(flow.bytes);
+            }
             if let Start::At(at) = flow.start {
                 last = last.max(at);
             }
         }
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
-        (rate.time_for(Bytes(most)), last)
+        (fits(rate, Bytes(most)), last)
     }
+}
+
+/// How long so many bytes take, if that is not too long for a run: the clock counts 213 days, and a run may take a hundred
+/// times as long as it must.
+pub(super) fn fits(rate: Rate, bytes: Bytes) -> Option<Span> {
+    let time = u128::from(bytes.0) * 8_000_000_000_000 / u128::from(rate.0.max(1));
+    (time < u128::from(u64::MAX / 100)).then(|| rate.time_for(bytes))
 }
 
 /// Everybody sends to one other and hears from one other, as the UEC simulator makes it: sources and destinations shuffled

@@ -1,16 +1,30 @@
 //! `[workload]` or several `[[workload]]`: who sends what to whom, and when. This file reads; `generate.rs` makes flows.
 
+use super::collective;
+use super::profile;
 use super::sizes::{self, Sizes};
 use crate::import::htsim::{Matrix, parse_cm_named};
 use crate::reader::{Section, Sink, show};
 use crate::scenario::{Scenario, read_file};
+use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
 /// The most flows of one run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
-pub(crate) const KINDS: [&str; 7] = ["permutation", "incast", "outcast", "all-to-all", "poisson", "matrix", "flows"];
+pub(crate) const KINDS: [&str; 10] = [
+    "permutation",
+    "incast",
+    "outcast",
+    "all-to-all",
+    "all-reduce",
+    "reduce-scatter",
+    "all-gather",
+    "poisson",
+    "matrix",
+    "flows",
+];
 
 /// The largest message.
 const SIZE_MAX: Bytes = Bytes(1 << 48);
@@ -24,6 +38,10 @@ pub(crate) struct Workload {
     pub(crate) section: String,
     pub(crate) common: Common,
     pub(crate) kind: Kind,
+    /// Its connections' profile, if not that of the run.
+    pub(crate) profile: Option<Profile>,
+    /// The share of its pairs that keep to one path.
+    pub(crate) ordered: Option<f64>,
 }
 
 /// What most kinds share.
@@ -52,7 +70,7 @@ pub(crate) enum Kind {
     Permutation,
     Incast { destination: u32, senders: Option<u32>, pick: Pick },
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
-    AllToAll { group: Option<u32>, window: u32 },
+    Collective(Box<collective::Written>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
     Matrix { matrix: Matrix, file: String },
     Flows(Vec<Written>),
@@ -103,8 +121,17 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
     let before = sink.count();
     let common = common(&section, kind);
     let kind = kind_of(&section, scenario, kind, &common);
+    let profile = section.text("profile").and_then(|name| match profile::named(&name) {
+        Ok(profile) => Some(profile),
+        Err(said) => {
+            let remedy = format!("`strandway explain` lists them all: {}", Profile::NAMES.join(", "));
+            section.wrong("profile", said, remedy);
+            None
+        }
+    });
+    let ordered = section.ratio("ordered", 0.0, 1.0);
     section.finish();
-    (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind? })
+    (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
 }
 
 fn common(section: &Section<'_>, kind: &str) -> Common {
@@ -115,10 +142,10 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
     {
         section.wrong("size", "is not a message that can be sent", "write 1 B to 256 TiB");
     }
-    let (start, jitter) = match kind {
-        "matrix" => (None, section.span("jitter")),
-        _ => (section.span("start"), section.span("jitter")),
-    };
+    let start = if kind == "matrix" { None } else { section.span("start") };
+    // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
+    let jittery = !matches!(kind, "all-reduce" | "reduce-scatter" | "all-gather");
+    let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
     let messages = if repeats { section.count("messages", 1, 1 << 20) } else { None };
     let gap = if repeats { section.span("gap") } else { None };
@@ -151,7 +178,9 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
         "permutation" => Kind::Permutation,
         "incast" => Kind::Incast { destination: host("destination"), senders: many("senders"), pick: pick() },
         "outcast" => Kind::Outcast { source: host("source"), receivers: many("receivers"), pick: pick() },
-        "all-to-all" => Kind::AllToAll { group: many("group"), window: many("window").unwrap_or(4) },
+        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" => {
+            Kind::Collective(Box::new(collective::read(section, scenario, kind)?))
+        }
         "poisson" => {
             let load = section.ratio("load", 1e-6, 10.0).unwrap_or(0.5);
             let duration = section.span("duration");

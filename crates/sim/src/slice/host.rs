@@ -282,6 +282,11 @@ impl Slice<'_> {
                 self.outbox[target].push(Crossing::Release { time, flow });
             }
         }
+        if let Some(then) = self.plan.triggers[trigger as usize].then {
+            let there = self.home(then);
+            assert!(there.is_none_or(|h| h == home), "trigger {then} is not counted where {trigger} is");
+            self.fire(then, home, now);
+        }
     }
 
     /// A flow's message is posted.

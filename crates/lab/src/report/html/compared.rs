@@ -2,9 +2,11 @@
 
 use super::chart::{self, Range, RangeGroup, escape};
 use super::single::{completion, mean_use, over_time};
-use super::{byte_unit, duration, figure, heading, parameters, rate_unit, scenario_text, stat, table, times};
+use super::{
+    byte_unit, collectives, duration, figure, heading, parameters, rate_unit, scenario_text, stat, table, times,
+};
 use crate::report::Report;
-use crate::report::text::{count, fabric_line, gbps, percent};
+use crate::report::text::{compared_collectives, count, fabric_line, gbps, percent};
 use crate::sweep::Row;
 
 /// So many runs are overlaid in charts; tables hold all.
@@ -18,6 +20,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out.push_str(&cards(rows));
     out.push_str("<h2>Side by side</h2>\n");
     out.push_str(&overview(rows));
+    out.push_str(&collectives(compared_collectives(rows)));
     if rows.len() > OVERLAID {
         out.push_str(&format!("<p class=\"sub\">Charts show the first {OVERLAID} of {} runs.</p>\n", rows.len()));
     }

@@ -2,10 +2,10 @@
 
 use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table, time_unit,
-    times,
+    byte_unit, collectives, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table,
+    time_unit, times,
 };
-use crate::report::text::{bytes, count, fabric_line, gbps, percent};
+use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{GroupSeriesFacts, Report, SeriesFacts};
 
 pub(super) fn body(report: &Report, scenario: &str) -> String {
@@ -13,6 +13,7 @@ pub(super) fn body(report: &Report, scenario: &str) -> String {
         heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
     out.push_str(&cards(report));
     out.push_str(&unfinished(report));
+    out.push_str(&collectives(collective_rows(report)));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
     if !report.fct_cdf.is_empty() {
         out.push_str(&completion(&[(report.profile.as_str(), report)]));
@@ -52,6 +53,19 @@ fn finding(report: &Report) -> String {
     let max = duration(report.fct_us.max);
     if f.total == 1 {
         return format!("The flow took {max}, {} times as long as it must.", times(report.slowdown.max.unwrap_or(1.0)));
+    }
+    if let [c] = &report.slowest_collectives()[..]
+        && c.messages == f.total
+        && let (Some(time), Some(bus)) = (c.time_us, c.busbw)
+    {
+        let groups = if c.group.is_some() { "The slowest group's " } else { "The " };
+        return format!(
+            "{groups}{} among {} ranks took {}, {} times as long as it must: a bus bandwidth of {bus:.1}\u{a0}GB/s.",
+            c.kind,
+            count(c.ranks.into()),
+            duration(Some(time)),
+            times(time / c.bound_us)
+        );
     }
     let slow = report.slowdown.max.unwrap_or(1.0);
     format!(

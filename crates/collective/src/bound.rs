@@ -1,0 +1,149 @@
+//! How long a collective takes at least, on a fabric in which nothing ever waits for a stranger.
+
+use crate::schedule::{Algorithm, Rank, Schedule};
+use strandway_proto::units::Span;
+
+impl Schedule {
+    /// The time from a common start until the last rank has everything, by arithmetic: the longer of the longest chain of
+    /// messages that wait for each other and of what a NIC has to send.
+    ///
+    /// `busy` says how long a message of so many bytes occupies a NIC; `transfer` how long it takes from one rank to
+    /// another, from its first bit leaving until its last one arrives, if it meets nobody. A transfer of no bytes stands
+    /// for an acknowledgement.
+    ///
+    /// With one part, rings and halving reach it exactly (whoever shares a NIC's rate with acknowledgements, nearly).
+    /// With several parts, and for an all-to-all, it is a lower bound: who meets whom is not in it.
+    pub fn bound(&self, busy: impl Fn(u64) -> Span, transfer: impl Fn(Rank, Rank, u64) -> Span) -> Span {
+        let chain = match self.algorithm() {
+            Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => {
+                self.ring_chain(&transfer)
+            }
+            Algorithm::HalvingDoubling => self.halving_chain(&transfer),
+            Algorithm::AllToAll { window } => self.window_chain(window, &transfer),
+        };
+        if self.parts() == 1 && !matches!(self.algorithm(), Algorithm::AllToAll { .. }) {
+            return chain;
+        }
+        let mut sent = Span::ZERO;
+        let mut way = Span(u64::MAX);
+        for send in self.sends(Rank(0)) {
+            let alone = busy(send.bytes);
+            sent = Span(sent.0.saturating_add(alone.0));
+            way = Span(way.0.min(transfer(Rank(0), send.to, send.bytes).0.saturating_sub(alone.0)));
+        }
+        Span(chain.0.max(sent.0.saturating_add(way.0)))
+    }
+
+    /// A block travels around the ring (once, for an all-reduce nearly twice) and is the same all the way. In a
+    /// reduce-scatter it leaves out the leg behind its owner, in an all-gather the one before.
+    fn ring_chain(&self, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
+        let n = self.ranks();
+        let gathers = self.algorithm() != Algorithm::RingReduceScatter;
+        let scatters = self.algorithm() != Algorithm::RingAllGather;
+        // There are two lengths at the most, the longer ones first.
+        let lengths: Vec<u64> = (0..n).map(|r| self.block_bytes(r)).collect();
+        let mut longest = 0;
+        let mut known: Option<(u64, Vec<u64>, u64)> = None;
+        for block in 0..n as usize {
+            if known.as_ref().is_none_or(|(length, ..)| *length != lengths[block]) {
+                let legs: Vec<u64> = (0..n).map(|r| transfer(Rank(r), Rank((r + 1) % n), lengths[block]).0).collect();
+                let all = legs.iter().sum();
+                known = Some((lengths[block], legs, all));
+            }
+            let Some((_, legs, all)) = &known else { continue };
+            let before = (block + n as usize - 1) % n as usize;
+            let mut time = 0;
+            if scatters {
+                time += all - legs[block];
+            }
+            if gathers {
+                time += all - legs[before];
+            }
+            longest = longest.max(time);
+        }
+        Span(longest)
+    }
+
+    /// The bytes of the first part of a block.
+    fn block_bytes(&self, block: u32) -> u64 {
+        // Rank `block + 1` sends block `block` first of a reduce-scatter, rank `block` its own first of an all-gather.
+        match self.algorithm() {
+            Algorithm::RingAllGather => self.send(Rank(block), 0).bytes,
+            _ => self.send(Rank((block + 1) % self.ranks()), 0).bytes,
+        }
+    }
+
+    /// Of the first rank's transfers those that wait for each other: one in so many as the window is wide.
+    fn window_chain(&self, window: u32, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
+        let rank = Rank(0);
+        let chain = |first: u32| {
+            let mut time = 0u64;
+            let mut back = 0;
+            for step in (first..self.steps()).step_by(window as usize) {
+                let send = self.send(rank, step * self.parts());
+                time = time.saturating_add(back).saturating_add(transfer(rank, send.to, send.bytes).0);
+                back = transfer(send.to, rank, 0).0;
+            }
+            time
+        };
+        Span((0..window.min(self.steps())).map(chain).max().unwrap_or(0))
+    }
+
+    /// Step by step, when each rank has what it needs for the next.
+    fn halving_chain(&self, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
+        let mut ready = vec![0u64; self.ranks() as usize];
+        for step in 0..self.steps() {
+            let mut next = ready.clone();
+            for (rank, at) in ready.iter().enumerate() {
+                let send = self.send(Rank(rank as u32), step * self.parts());
+                let arrival = at + transfer(Rank(rank as u32), send.to, send.bytes).0;
+                let there = &mut next[send.to.0 as usize];
+                *there = (*there).max(arrival);
+            }
+            ready = next;
+        }
+        Span(ready.into_iter().max().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 20 ps a byte and 1 us of latency.
+    fn bound(algorithm: Algorithm, ranks: u32, bytes: u64, parts: u32) -> u64 {
+        let schedule = Schedule::new(algorithm, ranks, bytes, parts).expect("a schedule");
+        schedule.bound(|b| Span(b * 20), |_, _, b| Span(b * 20 + 1_000_000)).0
+    }
+
+    #[test]
+    fn the_bound_is_steps_of_serialisation_and_latency() {
+        assert_eq!(bound(Algorithm::RingAllReduce, 8, 8_000, 1), 14 * (20_000 + 1_000_000));
+        assert_eq!(bound(Algorithm::RingReduceScatter, 8, 8_000, 1), 7 * (20_000 + 1_000_000));
+        assert_eq!(bound(Algorithm::RingAllGather, 8, 8_000, 1), 7 * (20_000 + 1_000_000));
+        assert_eq!(bound(Algorithm::HalvingDoubling, 8, 8_000, 1), 2 * 7_000 * 20 + 6 * 1_000_000);
+        assert_eq!(bound(Algorithm::AllToAll { window: 7 }, 8, 8_000, 1), 7_000 * 20 + 1_000_000);
+        // Two transfers and an acknowledgement one after the other.
+        assert_eq!(bound(Algorithm::AllToAll { window: 4 }, 8, 8_000, 1), 2 * 1_000 * 20 + 3 * 1_000_000);
+    }
+
+    #[test]
+    fn the_longest_block_counts() {
+        assert_eq!(bound(Algorithm::RingAllReduce, 8, 8_001, 1), 14 * (1_001 * 20 + 1_000_000));
+    }
+
+    #[test]
+    fn parts_hide_latency_until_the_nic_is_full() {
+        let mega = 8_000_000_000;
+        assert_eq!(bound(Algorithm::RingAllReduce, 8, mega, 4), 14 * 20_000_000_000 + 1_000_000);
+        assert_eq!(bound(Algorithm::RingAllReduce, 8, 8_000, 4), 14 * (5_000 + 1_000_000));
+    }
+
+    #[test]
+    fn a_slow_leg_of_the_ring_counts_as_often_as_it_is_crossed() {
+        let ring = Schedule::new(Algorithm::RingAllReduce, 4, 4_000, 1).expect("a ring");
+        let slow = |from: Rank, _: Rank, _: u64| Span(if from == Rank(2) { 10 } else { 1 });
+        // A block that leaves out two of the quick legs: 2 * 13 - 2.
+        assert_eq!(ring.bound(Span, slow), Span(24));
+    }
+}

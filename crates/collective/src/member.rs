@@ -1,0 +1,187 @@
+//! One rank's part in a collective, as a machine: told what arrived and what ended, asked what to send.
+
+use crate::schedule::{Place, Rank, Schedule, Send};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// One rank of a collective. It moves no data and knows no network: who drives it does.
+///
+/// ```
+/// use strandway_collective::{Algorithm, Member, Rank, Schedule};
+/// let ring = Schedule::new(Algorithm::RingAllGather, 2, 1_000, 1).unwrap();
+/// let mut member = Member::new(ring, Rank(0));
+/// let send = member.poll_send().unwrap();
+/// assert_eq!((send.to, send.bytes), (Rank(1), 500));
+/// member.handle_sent(send.place).unwrap();
+/// member.handle_received(Rank(1), send.place).unwrap();
+/// assert!(member.finished());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Member {
+    schedule: Schedule,
+    rank: Rank,
+    /// Per message of this rank: what has happened to it.
+    states: Vec<State>,
+    /// Messages that wait for nothing any more, in the order in which that came about.
+    ready: VecDeque<u32>,
+    /// Receives still to come.
+    missing: u32,
+    /// Sends whose end is not known.
+    owed: u32,
+}
+
+/// What a rank knows of the message that it sends in a step, and of the one that it receives in the same step.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    received: bool,
+    ready: bool,
+    posted: bool,
+    sent: bool,
+}
+
+/// Word of a message that the schedule does not have, at least not from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexpected;
+
+impl fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the collective has no such message")
+    }
+}
+
+impl std::error::Error for Unexpected {}
+
+impl Member {
+    /// A rank (below the schedule's number of ranks) at the start of a collective.
+    pub fn new(schedule: Schedule, rank: Rank) -> Member {
+        assert!(rank.0 < schedule.ranks(), "rank {} of {}", rank.0, schedule.ranks());
+        let messages = schedule.messages();
+        let mut member = Member {
+            schedule,
+            rank,
+            states: vec![State::default(); messages as usize],
+            ready: VecDeque::new(),
+            missing: messages,
+            owed: messages,
+        };
+        for index in 0..messages {
+            member.consider(index);
+        }
+        member
+    }
+
+    /// A message has arrived, whole. Hearing of it twice changes nothing.
+    ///
+    /// # Errors
+    /// If this rank expects no such message; nothing has changed then.
+    pub fn handle_received(&mut self, from: Rank, place: Place) -> Result<(), Unexpected> {
+        let index = self.index(place)?;
+        if self.schedule.receive(self.rank, index).from != from {
+            return Err(Unexpected);
+        }
+        let state = &mut self.states[index as usize];
+        if !std::mem::replace(&mut state.received, true) {
+            self.missing -= 1;
+            self.consider_some(self.schedule.released_by_receipt(index));
+        }
+        Ok(())
+    }
+
+    /// A message of this rank has arrived at its receiver. Hearing of it twice changes nothing.
+    ///
+    /// # Errors
+    /// If this rank has not handed out such a message; nothing has changed then.
+    pub fn handle_sent(&mut self, place: Place) -> Result<(), Unexpected> {
+        let index = self.index(place)?;
+        let state = &mut self.states[index as usize];
+        if !state.posted {
+            return Err(Unexpected);
+        }
+        if !std::mem::replace(&mut state.sent, true) {
+            self.owed -= 1;
+            self.consider_some(self.schedule.released_by_end(index));
+        }
+        Ok(())
+    }
+
+    /// The next message that waits for nothing any more.
+    pub fn poll_send(&mut self) -> Option<Send> {
+        let index = self.ready.pop_front()?;
+        self.states[index as usize].posted = true;
+        self.consider_some(self.schedule.released_by_posting(index));
+        Some(self.schedule.send(self.rank, index))
+    }
+
+    /// Has everything arrived that this rank's result is made of?
+    pub fn received(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Has everything arrived, here and at the others, so that the buffer is the application's again?
+    pub fn finished(&self) -> bool {
+        self.missing == 0 && self.owed == 0
+    }
+
+    fn index(&self, place: Place) -> Result<u32, Unexpected> {
+        if place.step >= self.schedule.steps() || place.part >= self.schedule.parts() {
+            return Err(Unexpected);
+        }
+        Ok(self.schedule.index(place))
+    }
+
+    fn consider_some(&mut self, index: Option<u32>) {
+        if let Some(index) = index {
+            self.consider(index);
+        }
+    }
+
+    /// Puts a message among those that can go, if nothing is in its way.
+    fn consider(&mut self, index: u32) {
+        let after = self.schedule.send(self.rank, index).after;
+        let state = |place: Place| self.states[self.schedule.index(place) as usize];
+        let free = after.received.is_none_or(|(_, p)| state(p).received)
+            && after.posted.is_none_or(|p| state(p).posted)
+            && after.sent.is_none_or(|p| state(p).sent);
+        if free && !std::mem::replace(&mut self.states[index as usize].ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    #[test]
+    fn odd_news_is_refused_and_changes_nothing() {
+        let ring = Schedule::new(Algorithm::RingAllReduce, 3, 30, 1).expect("a ring");
+        let mut member = Member::new(ring, Rank(0));
+        let place = |step, part| Place { step, part };
+        assert_eq!(member.handle_received(Rank(1), place(0, 0)), Err(Unexpected));
+        assert_eq!(member.handle_received(Rank(2), place(4, 0)), Err(Unexpected));
+        assert_eq!(member.handle_received(Rank(2), place(0, 1)), Err(Unexpected));
+        assert_eq!(member.handle_sent(place(1, 0)), Err(Unexpected));
+        assert!(member.poll_send().is_some());
+        assert!(member.poll_send().is_none());
+        for _ in 0..2 {
+            assert_eq!(member.handle_received(Rank(2), place(0, 0)), Ok(()));
+        }
+        assert!(member.poll_send().is_some());
+        assert!(member.poll_send().is_none());
+    }
+
+    #[test]
+    fn halving_waits_for_all_steps_before() {
+        let schedule = Schedule::new(Algorithm::HalvingDoubling, 8, 80, 1).expect("a schedule");
+        let mut member = Member::new(schedule, Rank(0));
+        let place = |step| Place { step, part: 0 };
+        assert_eq!(member.poll_send().map(|s| s.place.step), Some(0));
+        // The second partner is quick, the first one slow.
+        assert_eq!(member.handle_received(Rank(2), place(1)), Ok(()));
+        assert_eq!(member.poll_send(), None);
+        assert_eq!(member.handle_received(Rank(1), place(0)), Ok(()));
+        assert_eq!(member.poll_send().map(|s| s.place.step), Some(1));
+        assert_eq!(member.poll_send().map(|s| s.place.step), Some(2));
+    }
+}

@@ -1,0 +1,448 @@
+//! Who sends which bytes to whom, and what each message waits for: arithmetic, no tables.
+//!
+//! The one source of truth about the algorithms. [`crate::Member`] executes it message by message; a simulator may instead
+//! unroll it into flows that release each other.
+
+use std::fmt;
+
+/// One participant of a collective, from 0 on. Which host it runs on is the business of [`crate::Placement`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub u32);
+
+/// What a collective achieves, whichever way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// Every rank ends with the sum of all buffers.
+    AllReduce,
+    /// Rank r ends with block r of the sum.
+    ReduceScatter,
+    /// Every rank ends with the blocks of all.
+    AllGather,
+    /// Rank r ends with block r of every rank.
+    AllToAll,
+}
+
+/// How it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// All-reduce: a reduce-scatter and an all-gather around the ring, 2 (n - 1) steps (Patarasuk, Yuan: "Bandwidth
+    /// optimal all-reduce algorithms for clusters of workstations", 2009).
+    RingAllReduce,
+    /// Reduce-scatter around the ring, n - 1 steps.
+    RingReduceScatter,
+    /// All-gather around the ring, n - 1 steps.
+    RingAllGather,
+    /// All-reduce by recursive halving and doubling, 2 log2 n steps: in step k of the first half partners at distance 2^k
+    /// exchange halves of what they still hold, then the way back. The longest messages go to the nearest partner.
+    /// (Rabenseifner's algorithm as in Thakur, Rabenseifner, Gropp: "Optimization of collective communication operations
+    /// in MPICH", 2005, section 4.5.)
+    HalvingDoubling,
+    /// All-to-all by n - 1 transfers per rank: rank r walks its peers r + 1, r + 2, ...
+    AllToAll {
+        /// Transfers of a rank under way at once: transfer `i` begins when transfer `i - window` has ended.
+        window: u32,
+    },
+}
+
+/// A collective understood: algorithm, ranks and bytes. `Copy`, 24 bytes, whatever its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    algorithm: Algorithm,
+    ranks: u32,
+    bytes: u64,
+    parts: u32,
+}
+
+/// Names one message of a collective together with its sender: its step in the sender's order, and its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The step.
+    pub step: u32,
+    /// The part, below [`Schedule::parts`].
+    pub part: u32,
+}
+
+/// A message that a rank sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// Which of the rank's messages it is.
+    pub place: Place,
+    /// Who receives it.
+    pub to: Rank,
+    /// Where it begins in the sender's buffer.
+    pub first_byte: u64,
+    /// Its length; may be zero if there are fewer bytes than ranks.
+    pub bytes: u64,
+    /// What it waits for.
+    pub after: After,
+}
+
+/// What a message waits for: all that is named; nothing at all means the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct After {
+    /// The receipt of this message of this rank.
+    pub received: Option<(Rank, Place)>,
+    /// An earlier message of the same sender has been handed out, and with it all that that one waited for.
+    pub posted: Option<Place>,
+    /// An earlier message of the same sender has arrived, and the sender knows.
+    pub sent: Option<Place>,
+}
+
+/// A message that a rank receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// Who sends it.
+    pub from: Rank,
+    /// Which of the sender's messages it is.
+    pub place: Place,
+    /// Where it goes in the receiver's buffer. (An all-to-all's receive buffer holds a block per rank, all of one length.)
+    pub first_byte: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Add it to what is there; otherwise it replaces it.
+    pub reduces: bool,
+}
+
+/// Why there is no such schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleError {
+    /// A collective needs two ranks.
+    TooFewRanks,
+    /// Recursive halving needs a power of two.
+    NotAPowerOfTwo,
+    /// Window and parts are at least 1.
+    Zero,
+    /// A rank would send more than 2^32 messages.
+    TooLong,
+}
+
+impl fmt::Display for ScheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ScheduleError::TooFewRanks => "a collective needs two ranks",
+            ScheduleError::NotAPowerOfTwo => "recursive halving needs a power of two of ranks",
+            ScheduleError::Zero => "window and parts must be at least 1",
+            ScheduleError::TooLong => "a rank would send more than 2^32 messages",
+        })
+    }
+}
+
+impl std::error::Error for ScheduleError {}
+
+impl Collective {
+    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Collective::AllReduce => "allreduce",
+            Collective::ReduceScatter => "reducescatter",
+            Collective::AllGather => "allgather",
+            Collective::AllToAll => "alltoall",
+        }
+    }
+}
+
+impl Algorithm {
+    /// `ring`, `halving-doubling` or `windowed`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => "ring",
+            Algorithm::HalvingDoubling => "halving-doubling",
+            Algorithm::AllToAll { .. } => "windowed",
+        }
+    }
+
+    /// What it achieves.
+    pub const fn collective(self) -> Collective {
+        match self {
+            Algorithm::RingAllReduce | Algorithm::HalvingDoubling => Collective::AllReduce,
+            Algorithm::RingReduceScatter => Collective::ReduceScatter,
+            Algorithm::RingAllGather => Collective::AllGather,
+            Algorithm::AllToAll { .. } => Collective::AllToAll,
+        }
+    }
+}
+
+/// Where piece `i` of `bytes` cut into `count` pieces begins: the first `bytes % count` pieces are a byte longer.
+const fn cut(bytes: u64, count: u32, i: u32) -> u64 {
+    let (count, i) = (count as u64, i as u64);
+    let rest = bytes % count;
+    bytes / count * i + if i < rest { i } else { rest }
+}
+
+impl Schedule {
+    /// The schedule of `bytes` as [`crate::bandwidth`](mod@crate::bandwidth) counts them: the whole buffer, for all-gather
+    /// and reduce-scatter that of all ranks together. With `parts` above 1 every block is cut into so many parts that
+    /// travel on their own, so that one is on its way while the next leaves.
+    ///
+    /// # Errors
+    /// If the algorithm does not exist for this many ranks.
+    pub const fn new(algorithm: Algorithm, ranks: u32, bytes: u64, parts: u32) -> Result<Schedule, ScheduleError> {
+        if ranks < 2 {
+            return Err(ScheduleError::TooFewRanks);
+        }
+        match algorithm {
+            Algorithm::HalvingDoubling if !ranks.is_power_of_two() => return Err(ScheduleError::NotAPowerOfTwo),
+            Algorithm::AllToAll { window: 0 } => return Err(ScheduleError::Zero),
+            _ => {}
+        }
+        if parts == 0 {
+            return Err(ScheduleError::Zero);
+        }
+        if 2 * (ranks as u64 - 1) * parts as u64 > u32::MAX as u64 {
+            return Err(ScheduleError::TooLong);
+        }
+        Ok(Schedule { algorithm, ranks, bytes, parts })
+    }
+
+    /// The algorithm.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// How many take part.
+    pub const fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Bytes as [`Schedule::new`] takes them.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Parts of a block that travel on their own.
+    pub const fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// Steps of every rank.
+    pub const fn steps(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::RingAllReduce => 2 * (self.ranks - 1),
+            Algorithm::HalvingDoubling => 2 * self.ranks.ilog2(),
+            Algorithm::RingReduceScatter | Algorithm::RingAllGather | Algorithm::AllToAll { .. } => self.ranks - 1,
+        }
+    }
+
+    /// Messages that every rank sends, and as many receives: one per step and part.
+    pub const fn messages(&self) -> u32 {
+        self.steps() * self.parts
+    }
+
+    /// A message's place in its sender's order.
+    pub const fn index(&self, place: Place) -> u32 {
+        place.step * self.parts + place.part
+    }
+
+    /// The inverse of [`Schedule::index`].
+    pub const fn place(&self, index: u32) -> Place {
+        Place { step: index / self.parts, part: index % self.parts }
+    }
+
+    /// The message at this place of a rank's order, below [`Schedule::messages`].
+    pub fn send(&self, rank: Rank, index: u32) -> Send {
+        let place = self.place(index);
+        let (to, blocks) = self.leg(rank, place.step);
+        let (first_byte, bytes) = self.range(blocks, place.part);
+        Send { place, to, first_byte, bytes, after: self.after(rank, place) }
+    }
+
+    /// All that a rank sends, in order.
+    pub fn sends(&self, rank: Rank) -> impl Iterator<Item = Send> + use<> {
+        let schedule = *self;
+        (0..self.messages()).map(move |i| schedule.send(rank, i))
+    }
+
+    /// The message that a rank receives in this step and part.
+    pub fn receive(&self, rank: Rank, index: u32) -> Receive {
+        let place = self.place(index);
+        let from = self.source(rank, place.step);
+        let Send { first_byte, bytes, .. } = self.send(from, index);
+        match self.algorithm {
+            Algorithm::AllToAll { .. } => {
+                let block = cut(self.bytes, self.ranks, rank.0);
+                let length = cut(self.bytes, self.ranks, rank.0 + 1) - block;
+                let first_byte = u64::from(from.0) * length + (first_byte - block);
+                Receive { from, place, first_byte, bytes, reduces: false }
+            }
+            _ => Receive { from, place, first_byte, bytes, reduces: self.reduces(place.step) },
+        }
+    }
+
+    /// All that a rank receives, by step; it may arrive in another order.
+    pub fn receives(&self, rank: Rank) -> impl Iterator<Item = Receive> + use<> {
+        let schedule = *self;
+        (0..self.messages()).map(move |i| schedule.receive(rank, i))
+    }
+
+    /// The message of the same rank that waits for the receipt of this one.
+    pub(crate) fn released_by_receipt(&self, index: u32) -> Option<u32> {
+        match self.algorithm {
+            Algorithm::AllToAll { .. } => None,
+            _ => Some(index + self.parts).filter(|i| *i < self.messages()),
+        }
+    }
+
+    /// The message of the same rank that cannot be handed out before this one is.
+    pub(crate) fn released_by_posting(&self, index: u32) -> Option<u32> {
+        match self.algorithm {
+            Algorithm::HalvingDoubling => Some(index + self.parts).filter(|i| *i < self.messages()),
+            _ => None,
+        }
+    }
+
+    /// The message of the same rank that waits for the end of this one.
+    pub(crate) fn released_by_end(&self, index: u32) -> Option<u32> {
+        match self.algorithm {
+            Algorithm::AllToAll { window } => {
+                let next = u64::from(index) + u64::from(window) * u64::from(self.parts);
+                (next < u64::from(self.messages())).then_some(next as u32)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what arrives in this step is added up.
+    fn reduces(&self, step: u32) -> bool {
+        match self.algorithm {
+            Algorithm::RingReduceScatter => true,
+            Algorithm::RingAllReduce | Algorithm::HalvingDoubling => step < self.steps() / 2,
+            Algorithm::RingAllGather | Algorithm::AllToAll { .. } => false,
+        }
+    }
+
+    /// Who receives what a rank sends in a step, and which blocks that is: the first, and the one behind the last.
+    fn leg(&self, rank: Rank, step: u32) -> (Rank, (u32, u32)) {
+        let (n, r) = (self.ranks, rank.0);
+        let next = Rank(wrap(u64::from(r) + 1, n));
+        let one = |block: u32| (block, block + 1);
+        // Around the ring, what arrives in one step leaves in the next, to end at its owner.
+        let scattered = |step: u32| one(wrap(u64::from(r) + u64::from(n) - 1 - u64::from(step), n));
+        let gathered = |step: u32| one(wrap(u64::from(r) + u64::from(n) - u64::from(step), n));
+        match self.algorithm {
+            Algorithm::RingReduceScatter => (next, scattered(step)),
+            Algorithm::RingAllGather => (next, gathered(step)),
+            Algorithm::RingAllReduce if step < n - 1 => (next, scattered(step)),
+            Algorithm::RingAllReduce => (next, gathered(step - (n - 1))),
+            Algorithm::HalvingDoubling => {
+                let half = n.ilog2();
+                let halving = step < half;
+                let k = if halving { step } else { 2 * half - 1 - step };
+                let partner = Rank(r ^ (1 << k));
+                (partner, self.held(if halving { partner } else { rank }, k + 1))
+            }
+            Algorithm::AllToAll { .. } => {
+                let to = wrap(u64::from(r) + 1 + u64::from(step), n);
+                (Rank(to), one(to))
+            }
+        }
+    }
+
+    /// The blocks that a rank still holds after so many halvings: of two partners the lower keeps the lower half.
+    fn held(&self, rank: Rank, halvings: u32) -> (u32, u32) {
+        let lower = |i: u32| (rank.0 >> i & 1) * (self.ranks >> (i + 1));
+        let first: u32 = (0..halvings).map(lower).sum();
+        (first, first + (self.ranks >> halvings))
+    }
+
+    /// Who sends to a rank in a step.
+    fn source(&self, rank: Rank, step: u32) -> Rank {
+        let (n, r) = (self.ranks, u64::from(rank.0));
+        match self.algorithm {
+            Algorithm::HalvingDoubling => self.leg(rank, step).0,
+            Algorithm::AllToAll { .. } => Rank(wrap(r + u64::from(n) - 1 - u64::from(step), n)),
+            _ => Rank(wrap(r + u64::from(n) - 1, n)),
+        }
+    }
+
+    /// First byte and length of a part of some blocks.
+    fn range(&self, (first, end): (u32, u32), part: u32) -> (u64, u64) {
+        if self.algorithm == Algorithm::HalvingDoubling {
+            // Blocks merge and split from step to step, so parts are whole buffers next to each other.
+            let base = cut(self.bytes, self.parts, part);
+            let length = cut(self.bytes, self.parts, part + 1) - base;
+            let from = cut(length, self.ranks, first);
+            return (base + from, cut(length, self.ranks, end) - from);
+        }
+        let base = cut(self.bytes, self.ranks, first);
+        let length = cut(self.bytes, self.ranks, end) - base;
+        let from = cut(length, self.parts, part);
+        (base + from, cut(length, self.parts, part + 1) - from)
+    }
+
+    fn after(&self, rank: Rank, place: Place) -> After {
+        let earlier = |steps: u32| place.step.checked_sub(steps).map(|step| Place { step, part: place.part });
+        match self.algorithm {
+            Algorithm::AllToAll { window } => After { sent: earlier(window), ..After::default() },
+            _ => {
+                let before = earlier(1);
+                let received = before.map(|p| (self.source(rank, p.step), p));
+                let posted = before.filter(|_| self.algorithm == Algorithm::HalvingDoubling);
+                After { received, posted, sent: None }
+            }
+        }
+    }
+}
+
+/// `at` around a ring of `n`.
+const fn wrap(at: u64, n: u32) -> u32 {
+    (at % n as u64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(algorithm: Algorithm, ranks: u32, bytes: u64) -> Schedule {
+        Schedule::new(algorithm, ranks, bytes, 1).expect("a schedule")
+    }
+
+    #[test]
+    fn pieces_differ_by_one_byte_at_most_and_leave_none_out() {
+        for (bytes, count) in [(10, 3), (2, 5), (0, 4), (u64::MAX, 7), (1 << 48, 1 << 20)] {
+            assert_eq!((cut(bytes, count, 0), cut(bytes, count, count)), (0, bytes));
+            let least = bytes / u64::from(count);
+            for i in 0..count.min(100) {
+                let length = cut(bytes, count, i + 1) - cut(bytes, count, i);
+                assert!(length == least || length == least + 1, "{bytes} {count} {i}: {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_of_three_is_what_one_draws_on_a_board() {
+        let s = schedule(Algorithm::RingAllReduce, 3, 30);
+        let blocks: Vec<u64> = s.sends(Rank(0)).map(|m| m.first_byte / 10).collect();
+        assert_eq!(blocks, [2, 1, 0, 2]);
+        assert!(s.sends(Rank(0)).all(|m| m.to == Rank(1) && m.bytes == 10));
+        assert_eq!(s.send(Rank(0), 0).after, After::default());
+        assert_eq!(s.send(Rank(0), 2).after.received, Some((Rank(2), Place { step: 1, part: 0 })));
+    }
+
+    #[test]
+    fn halving_sends_the_longest_messages_to_the_nearest() {
+        let s = schedule(Algorithm::HalvingDoubling, 8, 80);
+        let legs: Vec<(u32, u64)> = s.sends(Rank(5)).map(|m| (m.to.0, m.bytes)).collect();
+        assert_eq!(legs, [(4, 40), (7, 20), (1, 10), (1, 10), (7, 20), (4, 40)]);
+    }
+
+    #[test]
+    fn an_all_to_all_walks_its_peers() {
+        let s = schedule(Algorithm::AllToAll { window: 2 }, 4, 40);
+        let legs: Vec<(u32, Option<u32>)> = s.sends(Rank(3)).map(|m| (m.to.0, m.after.sent.map(|p| p.step))).collect();
+        assert_eq!(legs, [(0, None), (1, None), (2, Some(0))]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused() {
+        use ScheduleError::{NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
+        for (algorithm, ranks, parts, error) in [
+            (Algorithm::RingAllReduce, 1, 1, TooFewRanks),
+            (Algorithm::HalvingDoubling, 12, 1, NotAPowerOfTwo),
+            (Algorithm::AllToAll { window: 0 }, 4, 1, Zero),
+            (Algorithm::RingAllGather, 4, 0, Zero),
+            (Algorithm::RingAllReduce, u32::MAX, 1, TooLong),
+        ] {
+            assert_eq!(Schedule::new(algorithm, ranks, 100, parts), Err(error));
+        }
+    }
+}

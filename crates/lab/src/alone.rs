@@ -1,0 +1,54 @@
+//! How long a message takes that meets nobody, by arithmetic.
+
+use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_proto::{HostId, Profile};
+use strandway_sim::Topology;
+
+/// Messages of one profile, each alone in the fabric.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alone<'a> {
+    topology: &'a Topology,
+    rate: Rate,
+    mtu: u64,
+    header: u64,
+    control: Bytes,
+}
+
+impl<'a> Alone<'a> {
+    /// `rate` is that of a NIC, all planes together.
+    pub(crate) fn new(profile: &Profile, topology: &'a Topology, rate: Rate) -> Alone<'a> {
+        let transport = &profile.transport;
+        let (mtu, header) = (u64::from(transport.mtu), u64::from(transport.header));
+        Alone { topology, rate, mtu, header, control: Bytes(u64::from(transport.control)) }
+    }
+
+    /// How long the sender's NIC is busy with it.
+    pub(crate) fn busy(&self, bytes: u64) -> Span {
+        self.rate.time_for(Bytes(bytes + self.packets(bytes) * self.header))
+    }
+
+    /// Until the receiver has it: all its bytes at the NIC's rate, then the way of the last packet, or, if that is a short
+    /// one, of the full one before it.
+    pub(crate) fn transfer(&self, from: HostId, to: HostId, bytes: u64) -> Span {
+        let hops = self.topology.hops(from, to);
+        let (packets, full) = (self.packets(bytes), self.mtu + self.header);
+        let last = Bytes(bytes - (packets - 1) * self.mtu + self.header);
+        let short_last = self.rate.time_for(Bytes((packets - 1) * full)) + self.topology.one_way(last, hops);
+        if packets == 1 {
+            return short_last;
+        }
+        let full_last = self.rate.time_for(Bytes((packets - 2) * full)) + self.topology.one_way(Bytes(full), hops);
+        // Below one leaf there is but one way, and the short packet cannot overtake.
+        let behind = if hops == 2 && self.topology.planes() == 1 { self.rate.time_for(last) } else { Span::ZERO };
+        short_last.max(full_last + behind)
+    }
+
+    /// Until the sender knows: with its acknowledgement's way back.
+    pub(crate) fn completion(&self, from: HostId, to: HostId, bytes: u64) -> Span {
+        self.transfer(from, to, bytes) + self.topology.one_way(self.control, self.topology.hops(from, to))
+    }
+
+    fn packets(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.mtu).max(1)
+    }
+}

@@ -1,0 +1,309 @@
+//! Workloads that are collectives: what a scenario says about them, and how their schedules become flows and triggers.
+
+use super::generate::{Maker, fits};
+use crate::alone::Alone;
+use crate::problem::Problem;
+use crate::reader::Section;
+use crate::scenario::{Scenario, read_file};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use strandway_collective::schedule::{After, Place};
+use strandway_collective::{Algorithm, Placement, PlacementError, Rank, Schedule, ScheduleError};
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Span};
+use strandway_sim::plan::{Start, TriggerPlan};
+
+/// A collective as written.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    algorithm: Algorithm,
+    ranks: Option<u32>,
+    group: Option<u32>,
+    parts: u32,
+    placement: Placed,
+}
+
+/// A placement as written.
+#[derive(Clone, Debug)]
+struct Placed {
+    /// What reports call it.
+    name: String,
+    placement: Placement,
+    /// Of a list: its file, and the line of each entry.
+    file: String,
+    lines: Vec<usize>,
+}
+
+/// One collective of a run: reports tell of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectivePlan {
+    /// Its workload's name; with several groups, a slash and the group's number behind it.
+    pub name: String,
+    /// The group's number, if there are several.
+    pub group: Option<u32>,
+    /// Algorithm, ranks and bytes.
+    pub schedule: Schedule,
+    /// `contiguous`, `random` or the name of a file.
+    pub placement: String,
+    /// Its messages: a range of [`crate::Experiment::messages`].
+    pub messages: Range<usize>,
+    /// How long it takes at least, on a fabric in which nothing waits.
+    pub bound: Span,
+}
+
+/// Reads the keys that only collectives have.
+pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Written> {
+    let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
+    let most = super::fabric::HOSTS_MAX as u32;
+    let algorithm = match kind {
+        "all-to-all" => Algorithm::AllToAll { window: many("window", most).unwrap_or(4) },
+        "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling"]) {
+            Some("halving-doubling") => Algorithm::HalvingDoubling,
+            _ => Algorithm::RingAllReduce,
+        },
+        _ => {
+            section.choice("algorithm", &["ring"]);
+            if kind == "reduce-scatter" { Algorithm::RingReduceScatter } else { Algorithm::RingAllGather }
+        }
+    };
+    let parts = if kind == "all-to-all" { None } else { many("pipeline", 256) };
+    let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
+    if ranks.is_some() && section.has("hosts") {
+        section.wrong("hosts", "is given together with `ranks`", "write one of the two");
+    }
+    let group = many("group", most);
+    let placement = placement(section, scenario)?;
+    Some(Written { algorithm, ranks, group, parts: parts.unwrap_or(1), placement })
+}
+
+fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
+    let name = match section.text("placement") {
+        Some(name) => name,
+        None if section.has("placement") => return None,
+        None => "contiguous".to_string(),
+    };
+    let plain = |placement| Placed { name: name.clone(), placement, file: String::new(), lines: Vec::new() };
+    match name.as_str() {
+        "contiguous" => return Some(plain(Placement::Contiguous)),
+        "random" => return Some(plain(Placement::Random)),
+        _ => {}
+    }
+    if !name.contains(['.', '/']) {
+        section.wrong("placement", "is no placement", "write \"contiguous\", \"random\" or a file, one host per line");
+        return None;
+    }
+    let path = scenario.resolve(&name);
+    let file = path.display().to_string();
+    let list = read_file(&path).and_then(|text| hosts_of(&file, &text));
+    match list {
+        Ok(list) => {
+            let (hosts, lines) = list.into_iter().unzip();
+            Some(Placed { name, placement: Placement::List(hosts), file, lines })
+        }
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
+}
+
+/// A file of hosts, one number per line; `#` starts a comment. Each with its line.
+fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
+    let mut list = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let entry = line.split('#').next().unwrap_or_default().trim();
+        if entry.is_empty() {
+            continue;
+        }
+        match entry.parse::<u32>() {
+            Ok(host) if u64::from(host) < super::fabric::HOSTS_MAX => list.push((HostId(host), i + 1)),
+            _ => {
+                let shown: String = entry.chars().take(40).collect();
+                let what = "is not the number of a host";
+                return Err(crate::Problems(vec![at_line(
+                    file,
+                    Some(i + 1),
+                    &shown,
+                    what,
+                    "write one number per line",
+                )]));
+            }
+        }
+    }
+    if list.is_empty() {
+        let remedy = "write the number of a host per line";
+        return Err(crate::Problems(vec![at_line(file, None, "", "names no host", remedy)]));
+    }
+    Ok(list)
+}
+
+/// A problem with what a file of hosts has in this line.
+fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &str) -> Problem {
+    Problem {
+        file: file.to_string(),
+        line,
+        key: if entry.is_empty() { String::new() } else { format!("`{entry}`") },
+        value: String::new(),
+        what: what.to_string(),
+        remedy: remedy.to_string(),
+    }
+}
+
+impl Maker<'_> {
+    /// All groups of a collective workload; `limit` is its key `hosts`.
+    pub(super) fn collectives(&mut self, written: &Written, limit: Option<u32>) {
+        let there = self.context.topology.hosts();
+        let listed = match &written.placement.placement {
+            Placement::List(list) => Some(list.len() as u32),
+            _ => None,
+        };
+        let ranks = written.ranks.or(limit).or(listed).unwrap_or(there);
+        let Some(hosts) = self.place(written, ranks) else { return };
+        let size = written.group.unwrap_or(ranks);
+        if size < 2 || size > ranks {
+            let what = format!("must be between 2 and the {ranks} hosts");
+            return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, what, "correct it");
+        }
+        if !ranks.is_multiple_of(size) {
+            let what = format!("does not divide the {ranks} hosts");
+            return self.complain("group", size, what, "choose a divisor, or set `ranks`");
+        }
+        let bytes = self.workload.common.size.0;
+        // An all-to-all's size is that of one message.
+        let copies = if matches!(written.algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
+        let whole = bytes.saturating_mul(u64::from(copies));
+        if fits(self.context.rate, Bytes(whole)).is_none() {
+            return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
+        }
+        let schedule = match Schedule::new(written.algorithm, size, whole, written.parts) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                let remedy = match error {
+                    ScheduleError::NotAPowerOfTwo => {
+                        format!("write {}, or algorithm = \"ring\"", 1 << size.ilog2())
+                    }
+                    _ => "write fewer".to_string(),
+                };
+                return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, error, remedy);
+            }
+        };
+        let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
+        if !self.room(flows) {
+            return;
+        }
+        let groups = ranks / size;
+        for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
+            let messages = self.unroll(&schedule, hosts);
+            let (name, group) = match groups {
+                1 => (self.workload.class.clone(), None),
+                _ => (format!("{}/{group}", self.workload.class), Some(group)),
+            };
+            let bound = self.bound(&schedule, hosts);
+            let placement = written.placement.name.clone();
+            self.traffic.collectives.push(CollectivePlan { name, group, schedule, placement, messages, bound });
+        }
+    }
+
+    /// The host of every rank of all groups.
+    fn place(&mut self, written: &Written, ranks: u32) -> Option<Vec<HostId>> {
+        let there = self.context.topology.hosts();
+        let Placed { placement, file, lines, .. } = &written.placement;
+        let error = match placement.hosts(ranks, there, &mut self.random) {
+            Ok(hosts) => return Some(hosts),
+            Err(error) => error,
+        };
+        let entry = |at: usize| match placement {
+            Placement::List(list) => (list[at].0.to_string(), lines.get(at).copied()),
+            _ => (String::new(), None),
+        };
+        match error {
+            PlacementError::TooFew(hosts) => {
+                let of = if file.is_empty() { "in the fabric" } else { "in the placement" };
+                self.complain("ranks", ranks, format!("there are only {hosts} hosts {of}"), "write fewer");
+            }
+            PlacementError::Outside(at) => {
+                let (value, line) = entry(at);
+                let what = format!("there are only {there} hosts, numbered from 0 to {}", there - 1);
+                self.context.sink.extend(vec![at_line(file, line, &value, &what, "name one of them")]);
+            }
+            PlacementError::Twice(at) => {
+                let (value, line) = entry(at);
+                let what = "this host has a rank already";
+                self.context.sink.extend(vec![at_line(file, line, &value, what, "name every host once")]);
+            }
+        }
+        None
+    }
+
+    /// The flows and triggers of one group: one connection per pair, messages on it in the schedule's order.
+    fn unroll(&mut self, schedule: &Schedule, hosts: &[HostId]) -> Range<usize> {
+        let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
+        let first = self.traffic.messages.len();
+        self.traffic.messages.reserve(ranks as usize * each);
+        self.traffic.flows.reserve(ranks as usize * each * self.workload.common.connections as usize);
+        // The first few messages of each rank wait for nothing, all others have a trigger each, in the same order.
+        let free = schedule.sends(Rank(0)).take_while(|s| s.after == After::default()).count();
+        let triggers = self.traffic.triggers.len();
+        let waiting = ranks as usize * (each - free);
+        self.traffic.triggers.resize(triggers + waiting, TriggerPlan { needed: 0, then: None });
+        let trigger = |rank: u32, index: usize| (triggers + rank as usize * (each - free) + index - free) as u32;
+        for rank in 0..ranks {
+            let begin = Start::At(self.moment(self.workload.common.start));
+            let mut peers: BTreeMap<Rank, Range<u32>> = BTreeMap::new();
+            for (index, send) in schedule.sends(Rank(rank)).enumerate() {
+                let over = match peers.get(&send.to) {
+                    Some(over) => over.clone(),
+                    None => {
+                        let over = self.open(hosts[rank as usize].0, hosts[send.to.0 as usize].0);
+                        peers.insert(send.to, over.clone());
+                        over
+                    }
+                };
+                let start = if index < free { begin } else { Start::On(trigger(rank, index), Span::ZERO) };
+                self.post(over, Bytes(send.bytes), start, None);
+            }
+        }
+        let message = |rank: Rank, place: Place| first + rank.0 as usize * each + schedule.index(place) as usize;
+        for rank in 0..ranks {
+            for (index, send) in schedule.sends(Rank(rank)).enumerate().skip(free) {
+                let mine = trigger(rank, index);
+                let mut needed = 0;
+                if let Some((from, place)) = send.after.received {
+                    let pieces = self.pieces(message(from, place));
+                    needed += pieces.len() as u32;
+                    self.traffic.flows[pieces].iter_mut().for_each(|f| f.on_received = Some(mine));
+                }
+                if let Some(place) = send.after.sent {
+                    let pieces = self.pieces(message(Rank(rank), place));
+                    needed += pieces.len() as u32;
+                    self.traffic.flows[pieces].iter_mut().for_each(|f| f.on_sent = Some(mine));
+                }
+                if let Some(place) = send.after.posted
+                    && let before = schedule.index(place) as usize
+                    && before >= free
+                {
+                    needed += 1;
+                    self.traffic.triggers[trigger(rank, before) as usize].then = Some(mine);
+                }
+                self.traffic.triggers[mine as usize].needed = needed;
+            }
+        }
+        first..self.traffic.messages.len()
+    }
+
+    /// The flows of a message.
+    fn pieces(&self, message: usize) -> Range<usize> {
+        let message = &self.traffic.messages[message];
+        message.first as usize..(message.first + message.pieces) as usize
+    }
+
+    /// How long one group takes at least.
+    fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
+        let topology = self.context.topology;
+        let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);
+        schedule.bound(
+            |bytes| alone.busy(bytes),
+            |from, to, bytes| alone.transfer(hosts[from.0 as usize], hosts[to.0 as usize], bytes),
+        )
+    }
+}
