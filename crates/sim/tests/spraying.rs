@@ -1,0 +1,166 @@
+//! What STrack and PRIME promise of a fabric: balance, fair shares, and nothing sent twice where nothing is lost.
+
+mod support;
+
+use std::collections::BTreeSet;
+use strandway_proto::path::{PathConfig, PrimeConfig};
+use strandway_proto::{Bytes, HostId, PathId, Profile, Span, Time};
+use strandway_sim::fault::FaultKind;
+use strandway_sim::plan::{Routing, Start};
+use strandway_sim::{LinkId, Measurements, Plan, Topology};
+use support::{US, build, capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
+
+/// 8 leaves of 16 hosts, 16 uplinks each.
+fn fabric() -> Topology {
+    leaf_spine(128, 16, 16)
+}
+
+/// A permutation of 2 MB under a preset.
+fn spread(name: &str, routing: Routing, seed: u64) -> Plan {
+    let mut plan = plan(fabric(), preset(name), &permutation(128, 2_000_000, seed));
+    plan.routing = routing;
+    plan.seed = seed;
+    plan
+}
+
+fn uplinks(topology: &Topology) -> impl Iterator<Item = LinkId> {
+    (0..8)
+        .flat_map(move |leaf| (0..16).map(move |spine| (leaf, spine)))
+        .map(|(leaf, spine)| link(topology, &format!("leaf{leaf}"), &format!("spine{spine}")))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+#[test]
+fn with_indexed_uplinks_no_queue_exceeds_the_number_of_senders_below_its_leaf() {
+    for seed in 1..=3 {
+        let m = run(&spread("prime", Routing::Direct, seed));
+        let longest = uplinks(&fabric()).map(|l| m.links[l.0 as usize].queue_max.0.div_ceil(4160)).max();
+        assert!(longest <= Some(16), "{longest:?} packets with 16 senders");
+        assert!(m.links.iter().all(|l| l.trimmed == 0));
+    }
+}
+
+#[test]
+fn with_indexed_uplinks_every_uplink_carries_the_same() {
+    let m = run(&spread("prime", Routing::Direct, 1));
+    for leaf in 0..8 {
+        let topology = fabric();
+        let packets: Vec<u64> = (0..16)
+            .map(|spine| m.links[link(&topology, &format!("leaf{leaf}"), &format!("spine{spine}")).0 as usize].packets)
+            .collect();
+        let (least, most) = (packets.iter().min(), packets.iter().max());
+        // 16 senders of 31 rounds: each may be a packet off in its last round. Acknowledgements come on top.
+        assert!(most.zip(least).is_some_and(|(m, l)| m - l <= 16 + l / 10), "leaf {leaf}: {packets:?}");
+    }
+}
+
+#[test]
+fn ordered_connections_keep_to_one_uplink_where_switches_index() {
+    let mut plan = spread("uec", Routing::Direct, 1);
+    let profile = Profile { path: PathConfig::named("single").expect("a name"), ..preset("uec") };
+    plan.profiles[0] = profile.into();
+    let topology = fabric();
+    let all: Vec<LinkId> = (0..16).map(|s| link(&topology, "leaf0", &format!("spine{s}"))).collect();
+    capture(&mut plan, &all);
+    let m = run(&plan);
+    let ways: BTreeSet<(HostId, LinkId, PathId)> = m
+        .captured
+        .iter()
+        .filter(|c| !c.packet.is_control())
+        .map(|c| (c.packet.source, c.link, c.packet.path))
+        .collect();
+    let sources: BTreeSet<HostId> = ways.iter().map(|w| w.0).collect();
+    assert_eq!(ways.len(), sources.len(), "one way each");
+    assert!(ways.iter().all(|w| w.2.entropy() & PathId::ORDERED != 0));
+}
+
+#[test]
+fn prime_leaves_a_slow_uplink_out_and_round_robin_does_not() {
+    let topology = fabric();
+    let mut slow = Vec::new();
+    for leaf in 0..8 {
+        let (leaf, spine) = (format!("leaf{leaf}"), "spine0");
+        slow.extend([link(&topology, &leaf, spine), link(&topology, spine, &leaf)]);
+    }
+    let degraded = |penalties: bool| {
+        let mut plan = spread("prime", Routing::Direct, 1);
+        let mut profile = preset("prime");
+        profile.path = PathConfig::Prime(PrimeConfig { penalties, ..PrimeConfig::default() });
+        plan.profiles[0] = profile.into();
+        plan.faults = vec![fault(&slow, FaultKind::Degraded { fraction: 0.25 }, 0, u64::MAX)];
+        run(&plan)
+    };
+    let (prime, round_robin) = (degraded(true), degraded(false));
+    let (ours, theirs) = (completions(&prime).0, completions(&round_robin).0);
+    assert!(ours < theirs * 0.85, "{ours} us and {theirs} us");
+    let sent = |m: &Measurements| m.links[slow[0].0 as usize].packets;
+    assert!(
+        sent(&prime) * 2 < sent(&round_robin),
+        "{} and {} packets over a slow link",
+        sent(&prime),
+        sent(&round_robin)
+    );
+}
+
+#[test]
+fn strack_sends_nothing_twice_in_a_healthy_fabric() {
+    for name in ["strack", "strack_fast"] {
+        for seed in 1..=3 {
+            let m = run(&spread(name, Routing::Hashed, seed));
+            assert_eq!(
+                (m.packets.retransmitted, m.packets.dropped, m.packets.timeouts),
+                (0, 0, 0),
+                "{name}, seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_strack_flows_that_start_a_millisecond_apart_share_a_link_within_50_round_trips() {
+    let shape = strandway_sim::topology::Shape {
+        hosts: 3,
+        planes: 1,
+        hosts_per_leaf: 3,
+        spines: 1,
+        leaf_bundle: 1,
+        pods: None,
+    };
+    let topology = build(shape, 400);
+    let rtt = topology.base_rtt(Bytes(4160), Bytes(64));
+    let mut plan = plan(topology, preset("strack"), &[(1, 0, 1_000_000_000), (2, 0, 1_000_000_000)]);
+    plan.flows[1].start = Start::At(Time(1_000 * US));
+    let received = |until: Time| {
+        let mut plan = plan.clone();
+        plan.time_limit = until;
+        run(&plan).connections.iter().map(|c| c.delivered_bytes as f64).collect::<Vec<_>>()
+    };
+    let from = Time(1_000 * US) + rtt * 50;
+    let (before, after) = (received(from), received(from + Span(rtt.0 * 50)));
+    let rates: Vec<f64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+    let sum = rates.iter().sum::<f64>();
+    let jain = sum * sum / (2.0 * rates.iter().map(|r| r * r).sum::<f64>());
+    assert!(jain > 0.95, "Jain's index {jain:.3}, {rates:?} B");
+}
+
+#[test]
+fn a_watched_connection_shows_its_window_and_what_it_holds_against_paths() {
+    let topology = fabric();
+    let mut plan = spread("prime", Routing::Direct, 1);
+    let slow = [link(&topology, "leaf0", "spine3"), link(&topology, "spine3", "leaf0")];
+    plan.faults = vec![fault(&slow, FaultKind::Degraded { fraction: 0.25 }, 0, u64::MAX)];
+    plan.sample_every = Some(Span::from_us(2));
+    let plain = run(&plan);
+    plan.watch = Some(0);
+    for threads in [1, 3] {
+        plan.threads = threads;
+        let m = run(&plan);
+        assert_eq!(m.digest, plain.digest, "watching changes nothing");
+        let points = &m.series.watched;
+        assert!(points.len() > 15, "{} points", points.len());
+        assert!(points.iter().all(|p| p.penalties.len() == 16 && p.window > Bytes(0)));
+        let penalised = points.iter().filter(|p| p.penalties.iter().any(|&x| x > 0)).count();
+        assert!(penalised > 5, "{penalised} points with a penalty");
+    }
+}
