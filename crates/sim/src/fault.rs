@@ -32,7 +32,10 @@ pub enum FaultKind {
     },
     /// It loses packets at random, silently.
     Loss {
-        /// In [0, 1], independently for each packet.
+        /// The share of packets that it loses, in [0, 1].
         probability: f64,
+        /// How many packets in a row it loses on average: 1 for independent losses, more for bursts (the two states of
+        /// Gilbert and Elliott, none lost in the one, all in the other).
+        burst: f64,
     },
 }

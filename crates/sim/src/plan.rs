@@ -90,10 +90,14 @@ pub struct TriggerPlan {
 pub enum Routing {
     /// By a hash of flow and entropy, with a salt per switch (ECMP).
     Hashed,
-    /// The entropy, divided by the number of planes, names the uplinks: its lowest part (modulo the leaf's uplinks) at the
+    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the
     /// leaf, the rest at the next tier, each through a fixed permutation per switch. Packets that want order
     /// ([`strandway_proto::PathId::ORDERED`]) are hashed all the same.
     Direct,
+    /// As a static source route (SRv6 uSID) does it: the entropy names the uplinks one by one, the leaf's in its lowest bits
+    /// (modulo their number), without permutations, and nothing ever changes: what leads over a dead link is lost. Packets
+    /// that want order are no exception.
+    Source,
 }
 
 /// How a switch port queues, marks, trims and pauses. Sizes are those of a port at full rate.

@@ -41,6 +41,8 @@ struct Direct {
     spine: Vec<u16>,
     /// The leaf's part of the entropy takes so many bits.
     bits: u32,
+    /// Source routes: they hold for every packet and lead over dead links, too.
+    fixed: bool,
 }
 
 impl Router {
@@ -52,15 +54,18 @@ impl Router {
             let mut table = Vec::with_capacity((to - from) as usize * ports as usize);
             for node in from..to {
                 let mut order: Vec<u16> = (0..ports as u16).collect();
-                Random::new(seed, StreamKind::Switch, u64::from(node)).shuffle(&mut order);
+                if routing == Routing::Direct {
+                    Random::new(seed, StreamKind::Switch, u64::from(node)).shuffle(&mut order);
+                }
                 table.extend(order);
             }
             table
         };
-        let direct = (routing == Routing::Direct).then(|| Direct {
+        let direct = (routing != Routing::Hashed).then(|| Direct {
             leaf: permutations(leaf_node, spine_node, topology.leaf_up()),
             spine: permutations(spine_node, core_node, topology.spine_up()),
             bits: topology.leaf_up().next_power_of_two().ilog2(),
+            fixed: routing == Routing::Source,
         });
         Router {
             hosts: topology.hosts(),
@@ -115,7 +120,7 @@ impl Router {
     #[inline]
     pub(crate) fn route(&self, node: u32, packet: &Packet) -> Option<u32> {
         let ways = self.ways(node, packet.destination.0);
-        if self.dead.is_empty() {
+        if self.dead.is_empty() || self.direct.as_ref().is_some_and(|d| d.fixed) {
             return Some(self.choose(node, packet, &ways, 0));
         }
         self.route_around(node, packet, &ways)
@@ -157,10 +162,9 @@ impl Router {
             return ways.first;
         }
         if let (Some(direct), Some(tier), 0) = (&self.direct, ways.up, attempt)
-            && packet.path.entropy() & PathId::ORDERED == 0
+            && (direct.fixed || packet.path.entropy() & PathId::ORDERED == 0)
         {
-            // Sprays give neighbouring values to the ports in turn.
-            let entropy = if self.planes == 1 { packet.path.entropy() } else { packet.path.entropy() / self.planes };
+            let entropy = packet.path.entropy() & !PathId::ORDERED;
             return ways.first
                 + u32::from(match tier {
                     Tier::Leaf(switch) => {
@@ -260,7 +264,7 @@ mod tests {
     fn every_route_is_a_shortest_one_and_every_uplink_is_used() {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
         for topology in [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)] {
-            for routing in [Routing::Hashed, Routing::Direct] {
+            for routing in [Routing::Hashed, Routing::Direct, Routing::Source] {
                 let router = Router::new(&topology, routing, 5);
                 let mut used = BTreeSet::new();
                 for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b)
@@ -304,6 +308,22 @@ mod tests {
             assert_eq!(follow(&topology, &router, &packet(0, 29, 0, 1)), None);
             router.set_dead(LinkId(dead[0]), false);
             assert!(probe(&router, &dead[1..]));
+        }
+    }
+
+    #[test]
+    fn source_routes_lead_where_they_say_whatever_routing_knows() {
+        let topology = fabric(None, 2);
+        let mut router = Router::new(&topology, Routing::Source, 5);
+        for entropy in 0..6 {
+            let packet = packet(0, 29, 1, entropy);
+            let before = follow(&topology, &router, &packet).expect("a route");
+            // Six uplinks: two parallel links to each of three spines.
+            let (_, first) = (0, topology.leaf(0, 1));
+            assert_eq!(before[1], topology.ports_of(first).0.0 + 4 + entropy, "uplink {entropy} behind four hosts");
+            router.set_dead(LinkId(before[1]), true);
+            assert_eq!(follow(&topology, &router, &packet), Some(before.clone()));
+            router.set_dead(LinkId(before[1]), false);
         }
     }
 }

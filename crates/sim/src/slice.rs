@@ -27,6 +27,7 @@ use host::Host;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use strandway_proto::Packet;
+use strandway_proto::rng::Random;
 
 pub(crate) use setup::Cut;
 
@@ -83,7 +84,39 @@ pub(crate) enum FaultEvent {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkFaults {
     pub(crate) down: Vec<Range<u64>>,
-    pub(crate) loss: Vec<(Range<u64>, f64)>,
+    pub(crate) loss: Vec<Loss>,
+}
+
+/// Random losses of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    range: Range<u64>,
+    /// Probability that a packet is lost after one that was not, and after one that was.
+    after: [f64; 2],
+    lost: bool,
+}
+
+impl Loss {
+    fn new(range: Range<u64>, probability: f64, burst: f64) -> Loss {
+        let after = if burst <= 1.0 {
+            [probability; 2]
+        } else if probability >= 1.0 {
+            [1.0; 2]
+        } else {
+            [(probability / (burst * (1.0 - probability))).min(1.0), 1.0 - 1.0 / burst]
+        };
+        Loss { range, after, lost: false }
+    }
+}
+
+impl LinkFaults {
+    /// Is a packet that leaves at `start` lost at random?
+    pub(crate) fn loses(&mut self, start: u64, random: &mut Random) -> bool {
+        let Some(loss) = self.loss.iter_mut().find(|l| l.range.contains(&start)) else { return false };
+        let probability = loss.after[usize::from(loss.lost)];
+        loss.lost = probability > 0.0 && random.chance(probability);
+        loss.lost
+    }
 }
 
 /// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
@@ -327,8 +360,9 @@ impl<'a> Slice<'a> {
                         events.push((range.start, FaultEvent::Rate(link, fraction)));
                         events.push((range.end, FaultEvent::Rate(link, 1.0)));
                     }
-                    FaultKind::Loss { probability } => {
-                        links.entry(link.0).or_default().loss.push((range.clone(), probability));
+                    FaultKind::Loss { probability, burst } => {
+                        let loss = Loss::new(range.clone(), probability, burst);
+                        links.entry(link.0).or_default().loss.push(loss);
                     }
                 }
             }

@@ -472,13 +472,36 @@ fn random_loss_is_as_frequent_as_it_should_be() {
     let topology = leaf_spine(4, 2, 1);
     let lossy = link(&topology, "leaf0", "spine0");
     let mut plan = plain(topology, &[(0, 3, 5000 * 4096)]);
-    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01 }, 0, u64::MAX)];
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01, burst: 1.0 }, 0, u64::MAX)];
     let m = run(&plan);
     // 50 of 5,000 expected (and of the few that are sent again), standard deviation 7.
     assert!((22..=85).contains(&m.packets.lost), "{}", m.packets.lost);
     assert_eq!((m.packets.lost, m.end), (u64::from(m.links[lossy.0 as usize].lost), End::Finished));
-    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0 }, 0, u64::MAX)];
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0, burst: 1.0 }, 0, u64::MAX)];
     assert_eq!(run(&plan).packets.lost, 0);
+}
+
+#[test]
+fn bursty_loss_is_as_frequent_and_comes_in_runs_as_long_as_it_should() {
+    let topology = leaf_spine(4, 2, 1);
+    let (before, lossy) = (link(&topology, "host0", "leaf0"), link(&topology, "leaf0", "spine0"));
+    let after = link(&topology, "spine0", "leaf1");
+    let mut plan = plain(topology, &[(0, 3, 40_000 * 4096)]);
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.02, burst: 8.0 }, 0, u64::MAX)];
+    capture(&mut plan, &[before, after]);
+    let m = run(&plan);
+    let data = |link| m.captured.iter().filter(move |c| c.link == link && !c.packet.is_control());
+    let sent: Vec<_> =
+        data(before).filter(|c| !c.packet.flags.has(Flags::RETRANSMITTED)).map(|c| c.packet.header).collect();
+    let arrived: std::collections::HashSet<_> =
+        data(after).filter(|c| !c.packet.flags.has(Flags::RETRANSMITTED)).map(|c| c.packet.header).collect();
+    let lost: Vec<bool> = sent.iter().map(|header| !arrived.contains(header)).collect();
+    let total = lost.iter().filter(|l| **l).count();
+    let runs = (0..lost.len()).filter(|&i| lost[i] && (i == 0 || !lost[i - 1])).count();
+    // 800 of 40,000 expected in 100 runs; a run's length varies as much as itself.
+    assert!((450..=1200).contains(&total), "{total} lost");
+    let length = total as f64 / runs as f64;
+    assert!((5.5..11.0).contains(&length), "runs of {length:.1}");
 }
 
 // ---- Triggers and ends -------------------------------------------------------------------------------------------------
@@ -533,7 +556,7 @@ fn what_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
     for kind in [
         FaultKind::Down { visible: None },
         FaultKind::Down { visible: Some(Span::from_us(1)) },
-        FaultKind::Loss { probability: 1.0 },
+        FaultKind::Loss { probability: 1.0, burst: 1.0 },
     ] {
         for profile in ["uec", "rocev2", "rocev2_sr"] {
             let mut plan = plan(topology.clone(), preset(profile), &[(0, 3, 100_000), (0, 1, 100_000), (3, 0, 4096)]);

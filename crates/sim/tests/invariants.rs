@@ -82,7 +82,7 @@ fn scenarios() -> Vec<(&'static str, Plan)> {
     broken.faults = vec![
         fault(&[a], FaultKind::Down { visible: None }, 5 * US, 20 * US),
         fault(&[b], FaultKind::Degraded { fraction: 0.25 }, 3 * US, 300 * US),
-        fault(&[c], FaultKind::Loss { probability: 0.05 }, 0, u64::MAX),
+        fault(&[c], FaultKind::Loss { probability: 0.05, burst: 1.0 }, 0, u64::MAX),
     ];
     all.push(("uec with silent faults", broken));
 

@@ -66,8 +66,9 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, nodes: Option<u32>) -> Opti
     let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { default };
     section.raw("kind");
     let switches = switches(&section);
-    let routing = match section.choice("routing", &["hashed", "direct"]) {
+    let routing = match section.choice("routing", &["hashed", "direct", "source"]) {
         Some("direct") => Routing::Direct,
+        Some("source") => Routing::Source,
         _ => Routing::Hashed,
     };
     let topology = match kind {

@@ -119,7 +119,10 @@ fn fault(section: Section<'_>, topology: &Topology, random: Random, time_limit: 
             }
         }
         Some("loss") => match section.ratio("probability", 0.0, 1.0) {
-            Some(probability) => add(FaultKind::Loss { probability }, from, until),
+            Some(probability) => {
+                let burst = section.ratio("burst", 1.0, 1e6).unwrap_or(1.0);
+                add(FaultKind::Loss { probability, burst }, from, until);
+            }
             None if section.has("probability") => {}
             None => section.sink.add(&section.path("probability"), "", "is missing", "write, say, probability = 0.01"),
         },

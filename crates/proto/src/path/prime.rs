@@ -252,20 +252,18 @@ impl Prime {
         }
     }
 
-    /// The entropy value of a tuple. Ports come last, so that a plane's switches read the same parts whatever the plane.
+    /// The entropy value of a tuple.
     #[inline]
     fn path(&self, port: u8, [first, second]: [u16; 2]) -> PathId {
-        let tuple = u32::from(first) | u32::from(second) << self.bits;
-        PathId::new(port, tuple * self.ports.len() as u32 + u32::from(port))
+        PathId::new(port, u32::from(first) | u32::from(second) << self.bits)
     }
 
     /// The port and tuple that a path stands for; a path made up by a peer stands for none.
     #[inline]
     fn tuple(&self, path: PathId) -> Option<(usize, [u16; 2])> {
-        let ports = self.ports.len() as u32;
-        let (tuple, port) = (path.entropy() / ports, (path.entropy() % ports) as usize);
-        let parts = [tuple & ((1 << self.bits) - 1), tuple >> self.bits];
-        let tiers = &self.ports[port].tiers;
+        let port = usize::from(path.port());
+        let parts = [path.entropy() & ((1 << self.bits) - 1), path.entropy() >> self.bits];
+        let tiers = &self.ports.get(port)?.tiers;
         let sound = (0..2).all(|t| (parts[t] as usize) < tiers[t].order.len());
         sound.then(|| (port, parts.map(|p| p as u16)))
     }

@@ -9,8 +9,8 @@ pub(super) const PORTS_MAX: usize = 32;
 
 /// The paths of one connection: indices below a power of two, spread over the ports by `index mod ports`.
 ///
-/// The entropy value is 16 bits: the index in the low ones, bits drawn once per connection in the high ones, so that
-/// connections give the fabric's hashes different input.
+/// The entropy value is 16 bits: the path's number among those of its port in the low ones, bits drawn once per connection in
+/// the high ones, so that connections give the fabric's hashes different input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     high: u16,
@@ -39,13 +39,18 @@ impl Spread {
 
     #[inline]
     pub(super) const fn path(self, index: u16) -> PathId {
-        PathId::new(self.port(index), (self.high | index) as u32)
+        let number = if self.ports == 1 { index } else { index / self.ports as u16 };
+        PathId::new(self.port(index), (self.high | number) as u32)
     }
 
     /// The index that a path carries; a path made up by a peer gives some index, too.
     #[inline]
     pub(super) const fn index(self, path: PathId) -> u16 {
-        path.entropy() as u16 & self.mask
+        let number = path.entropy() as u16 & self.mask;
+        if self.ports == 1 {
+            return number;
+        }
+        (number as u32 * self.ports as u32 + path.port() as u32 % self.ports as u32) as u16 & self.mask
     }
 
     /// Those of our ports that are free for data, one bit each.

@@ -486,10 +486,9 @@ impl Slice<'_> {
         }
         let port = &mut self.ports[i];
         if port.has(flag::FAULTY) {
-            let faults = &self.faults[&(i as u32)];
+            let faults = self.faults.get_mut(&(i as u32)).expect("a faulty port has its faults");
             let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
-            let loss = faults.loss.iter().find(|(r, _)| r.contains(&start)).map_or(0.0, |&(_, p)| p);
-            if cut || (loss > 0.0 && port.random.chance(loss)) {
+            if cut || faults.loses(start, &mut port.random) {
                 port.lost += 1;
                 self.packets.lost += 1;
                 return;
