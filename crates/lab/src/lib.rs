@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod alone;
+pub mod cost;
 pub mod import;
 pub mod output;
 pub mod pcap;

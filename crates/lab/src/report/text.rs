@@ -1,9 +1,12 @@
 //! Reports for the terminal.
 
 use super::{CollectiveFacts, Report, Spread};
+use crate::cost::{Cost, Tables};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use strandway_sim::Topology;
+use strandway_sim::plan::Routing;
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
@@ -348,6 +351,54 @@ fn run_line(report: &Report) -> String {
     )
 }
 
+/// What the fabric is made of, and what the same NICs would need on one plane.
+fn made_of(topology: &Topology, routing: Routing, row: &mut impl FnMut(&str, String)) {
+    let cost = Cost::of(topology);
+    let tiers = |cost: &Cost| {
+        let named = ["T0", "T1", "T2"].iter().zip(cost.switches).take(cost.tiers);
+        let each: Vec<String> = named.map(|(name, n)| format!("{} {name}", count(n))).collect();
+        format!("{} ({}) of {} ports", count(cost.all_switches()), each.join(", "), cost.leaf_ports)
+    };
+    row("oversubscription", format!("{:.3} to 1 at the leaves", cost.oversubscription));
+    row("switches", tiers(&cost));
+    let way = |cost: &Cost| {
+        format!(
+            "{} switches on the longest way, {} ways between distant hosts, {} hosts one switch away",
+            cost.longest,
+            count(cost.paths),
+            count(cost.neighbours)
+        )
+    };
+    row("ways", way(&cost));
+    row("links of a NIC's full rate", format!("{:.2} per NIC, all tiers", cost.links_per_host()));
+    if cost.links[1] > 0 {
+        row("one dead uplink takes", format!("{} of a leaf's uplinks in its plane", percent(cost.uplink_share())));
+    }
+    if routing == Routing::Source {
+        let tables = Tables::of(topology);
+        let core = if tables.core == 0 { String::new() } else { format!(", {} of a T2", count(tables.core)) };
+        row(
+            "static tables",
+            format!("{} entries of a T0, {} of a T1{core}, never changed", count(tables.leaf), count(tables.spine)),
+        );
+    }
+    if cost.split > 1 {
+        row(
+            "the same on one plane",
+            match cost.single_plane() {
+                Some(other) => format!(
+                    "{} tiers: {}; {}; {:.2} links per NIC",
+                    other.tiers,
+                    tiers(&other),
+                    way(&other),
+                    other.links_per_host()
+                ),
+                None => "does not fit three tiers of these switches with their ports joined".to_string(),
+            },
+        );
+    }
+}
+
 /// What follows from a scenario's fabric and profile.
 pub fn fabric(experiment: &Experiment) -> String {
     let template = Report::new(experiment, &strandway_sim::Measurements::default(), 0.0);
@@ -364,6 +415,7 @@ pub fn fabric(experiment: &Experiment) -> String {
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));
     }
     row("uplinks of a leaf", format!("{} for {} hosts", topology.leaf_up(), topology.shape().hosts_per_leaf));
+    made_of(topology, experiment.plan.routing, &mut row);
     row("full packet", format!("{} B on the wire", d.packet.0));
     row("base RTT", format!("{} over {} links each way", d.base_rtt, topology.longest_hops()));
     let packets = d.bdp.0 as f64 / d.packet.0 as f64;

@@ -77,7 +77,35 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, nodes: Option<u32>) -> Opti
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
     };
     section.finish();
-    Some(Fabric { kind, topology: topology?, routing, switches })
+    let topology = topology?;
+    if routing == Routing::Source {
+        segments_fit(sink, &topology);
+    }
+    Some(Fabric { kind, topology, routing, switches })
+}
+
+/// A micro segment (uSID) has 16 bits: two for its kind, three for the plane, eleven for a number that is not zero.
+fn segments_fit(sink: &Sink, topology: &Topology) {
+    const NUMBERS: u32 = (1 << 11) - 1;
+    let shape = topology.shape();
+    let counts = [
+        ("leaves of a plane", topology.leaves(), NUMBERS),
+        ("tier-1 switches of a plane", topology.spines(), NUMBERS),
+        ("cores of a plane", topology.cores(), NUMBERS),
+        ("hosts below a leaf", shape.hosts_per_leaf, NUMBERS),
+        ("planes", u32::from(topology.planes()), 8),
+    ];
+    for (what, count, most) in counts {
+        if count > most {
+            let said = format!("{count} {what} do not fit a micro segment, which tells {most} apart");
+            sink.add(
+                "fabric.routing",
+                "\"source\"",
+                said,
+                "make the fabric smaller, or choose \"hashed\" or \"direct\"",
+            );
+        }
+    }
 }
 
 fn switches(section: &Section<'_>) -> Switches {

@@ -1,0 +1,180 @@
+//! What a fabric is made of, and what the same NICs would need otherwise: switches, links, hops, static tables.
+//!
+//! A switch chip has a fixed capacity. Broken out into many slow ports it reaches more neighbours, so that a multi-plane fabric
+//! needs fewer tiers than one plane of fast ports (Araujo et al., arXiv 2605.04333, section 2).
+
+use strandway_proto::HostId;
+use strandway_sim::Topology;
+
+/// What a fabric is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Switch tiers.
+    pub tiers: usize,
+    /// NICs.
+    pub hosts: u64,
+    /// Ports of a leaf switch in use.
+    pub leaf_ports: u64,
+    /// Switches of each tier, from the leaves on, all planes together.
+    pub switches: [u64; 3],
+    /// Links between hosts and leaves, and between each tier and the next, all planes together.
+    pub links: [u64; 3],
+    /// How many links of this fabric carry what one NIC can send: its planes.
+    pub split: u64,
+    /// Switches on the longest way.
+    pub longest: u64,
+    /// Hosts below the same leaf, which one switch connects.
+    pub neighbours: u64,
+    /// Distinct ways between two hosts as far apart as can be.
+    pub paths: u64,
+    /// What a leaf's hosts bring over what its uplinks carry.
+    pub oversubscription: f64,
+}
+
+/// Entries of the static tables of a source-routed fabric: own segment and one route per neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Of a leaf (T0).
+    pub leaf: u64,
+    /// Of a switch of tier 1 (T1).
+    pub spine: u64,
+    /// Of a core (T2), if there is one.
+    pub core: u64,
+}
+
+impl Cost {
+    /// Of this fabric.
+    pub fn of(topology: &Topology) -> Cost {
+        let shape = topology.shape();
+        let planes = u64::from(topology.planes());
+        let (leaves, spines, cores) = (
+            u64::from(topology.leaves()) * planes,
+            u64::from(topology.spines()) * planes,
+            u64::from(topology.cores()) * planes,
+        );
+        let hosts = u64::from(topology.hosts());
+        let (leaf_up, spine_up) = (u64::from(topology.leaf_up()), u64::from(topology.spine_up()));
+        let tiers = topology.tiers();
+        let down = f64::from(shape.hosts_per_leaf) * topology.level(0).rate.0 as f64;
+        let up = leaf_up as f64 * topology.level(1).rate.0 as f64;
+        let far = topology.hops(HostId(0), HostId(topology.hosts() - 1)) as u64;
+        let paths = match far {
+            0..=2 => planes,
+            3..=4 => planes * leaf_up,
+            _ => planes * leaf_up * spine_up,
+        };
+        Cost {
+            tiers,
+            hosts,
+            leaf_ports: u64::from(topology.leaf_ports()),
+            switches: [leaves, spines, cores],
+            links: [hosts * planes, leaves * leaf_up, spines * spine_up],
+            split: planes,
+            longest: far - 1,
+            neighbours: u64::from(shape.hosts_per_leaf) - 1,
+            paths,
+            oversubscription: if up > 0.0 { down / up } else { 1.0 },
+        }
+    }
+
+    /// The same NICs on one plane of the same switch chips, their ports joined to the NICs' full rate: two tiers if that many
+    /// NICs fit, else three; without oversubscription. `None` if a chip has too few ports left or three tiers do not suffice.
+    pub fn single_plane(&self) -> Option<Cost> {
+        let radix = self.leaf_ports / self.split / 2 * 2;
+        if radix < 2 {
+            return None;
+        }
+        let half = radix / 2;
+        let leaves = self.hosts.div_ceil(half);
+        let (tiers, switches, links, longest, paths) = if leaves <= radix {
+            (2, [leaves, leaves.div_ceil(2), 0], [self.hosts, self.hosts, 0], 3, half)
+        } else if self.hosts <= radix * half * half {
+            (3, [leaves, leaves, leaves.div_ceil(2)], [self.hosts; 3], 5, half * half)
+        } else {
+            return None;
+        };
+        Some(Cost {
+            tiers,
+            hosts: self.hosts,
+            leaf_ports: radix,
+            switches,
+            links,
+            split: 1,
+            longest,
+            neighbours: half - 1,
+            paths,
+            oversubscription: 1.0,
+        })
+    }
+
+    /// Switches of all tiers.
+    pub fn all_switches(&self) -> u64 {
+        self.switches.iter().sum()
+    }
+
+    /// Links at a NIC's full rate per NIC: one optical channel's worth at either end of each.
+    pub fn links_per_host(&self) -> f64 {
+        self.links.iter().sum::<u64>() as f64 / self.split as f64 / self.hosts as f64
+    }
+
+    /// The share of a leaf's uplinks that one dead link takes away.
+    pub fn uplink_share(&self) -> f64 {
+        let leaves = self.switches[0];
+        if self.links[1] == 0 { 0.0 } else { leaves as f64 / self.links[1] as f64 }
+    }
+}
+
+impl Tables {
+    /// Of this fabric's switches, if they forwarded by static source routes.
+    pub fn of(topology: &Topology) -> Tables {
+        let entries = |ports: u32| u64::from(ports) + 1;
+        Tables {
+            leaf: entries(topology.leaf_ports()),
+            spine: entries(topology.spine_ports()),
+            core: if topology.cores() == 0 { 0 } else { entries(topology.core_ports()) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strandway_proto::{Rate, Span};
+    use strandway_sim::topology::{Level, Shape};
+
+    fn multi_plane(planes: u8, per_leaf: u32) -> Topology {
+        let hosts = 2 * per_leaf * per_leaf;
+        let shape = Shape { hosts, planes, hosts_per_leaf: per_leaf, spines: per_leaf, leaf_bundle: 1, pods: None };
+        let level = Level { rate: Rate::from_gbps(100), latency: Span::from_us(1) };
+        Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape")
+    }
+
+    #[test]
+    fn the_published_comparison_comes_out() {
+        // 131,072 NICs of 8 x 100 Gb/s on switches of 512 ports: 4,096 T0 and 2,048 T1.
+        let cost = Cost::of(&multi_plane(8, 256));
+        assert_eq!((cost.hosts, cost.switches, cost.paths), (131_072, [4096, 2048, 0], 2048));
+        assert_eq!((cost.longest, cost.neighbours), (3, 255));
+        assert_eq!(Tables::of(&multi_plane(8, 256)), Tables { leaf: 513, spine: 513, core: 0 });
+        // One plane of 800 Gb/s ends at 65,536 NICs in three tiers: this many do not fit.
+        assert_eq!(cost.single_plane(), None);
+        // At 65,536 NICs: 5,120 switches against 3,072, three links per NIC against two.
+        let half = Cost { hosts: 65_536, switches: [2048, 1024, 0], links: [65_536 * 8, 65_536 * 8, 0], ..cost };
+        let single = half.single_plane().expect("three tiers");
+        assert_eq!((single.tiers, single.switches, single.longest), (3, [2048, 2048, 1024], 5));
+        let ratio = |x: u64, y: u64| x as f64 / y as f64;
+        assert!((ratio(half.all_switches(), single.all_switches()) - 0.6).abs() < 1e-9);
+        assert_eq!((half.links_per_host(), single.links_per_host()), (2.0, 3.0));
+        assert!((cost.uplink_share() - 1.0 / 256.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_small_fabric_fits_two_tiers_on_one_plane() {
+        let cost = Cost::of(&multi_plane(4, 8));
+        assert_eq!((cost.hosts, cost.switches), (128, [64, 32, 0]));
+        assert_eq!(cost.single_plane(), None, "four-port switches hold no 128 hosts");
+        let cost = Cost::of(&multi_plane(2, 8));
+        let single = cost.single_plane().expect("eight-port switches, three tiers");
+        assert_eq!((single.tiers, single.switches), (3, [32, 32, 16]));
+    }
+}
