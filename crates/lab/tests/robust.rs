@@ -57,6 +57,13 @@ fn every_mistake_names_key_value_and_remedy() {
             "[fabric]\nkind = \"torus\"",
             &["fabric.kind = \"torus\": is not known; known: leaf-spine, fat-tree, multi-plane, htsim"],
         ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",
+            &[
+                "fabric.routing = \"source\": 16 planes do not fit a micro segment, which tells 8 apart; make the fabric smaller",
+            ],
+        ),
+        ("[[faults]]\nkind = \"loss\"\nplane = 0\nprobability = 0.1\nburst = 0", &["faults.burst = 0"]),
         ("[fabric]\nspines = 4\noversubscription = 2", &["given together with `spines`"]),
         ("[fabric]\noversubscription = 3\nhosts_per_leaf = 16", &["comes out even at 3.2"]),
         ("[fabric]\nplanes = 64", &["fabric.planes = 64: must be at most 32"]),
