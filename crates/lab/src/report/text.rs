@@ -1,9 +1,13 @@
 //! Reports for the terminal.
 
+pub(crate) mod reproduced;
+
 use super::{CollectiveFacts, Report, Spread};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+
+pub use self::reproduced::{reproduction, sets};
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
