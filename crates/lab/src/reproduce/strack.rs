@@ -295,7 +295,7 @@ fn lossy(table: &mut Table) {
 /// A lost packet is to cost about a round trip, not a timeout.
 fn random_loss(table: &mut Table) {
     table.section("Random loss between leaves and spines: 128 hosts, permutation of 2 MB");
-    for transport in [&STRACK, &FAST] {
+    for transport in [&NSCC, &STRACK, &FAST] {
         for loss in ["1e-5", "1e-4", "1e-3"] {
             let cell = transport.on(&Cell::new(LOSS).set("faults.probability", loss));
             let id = |name: &str| format!("loss/{}/{loss}/{name}", transport.id);
