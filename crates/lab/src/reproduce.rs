@@ -18,6 +18,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use strandway_proto::units::Span;
 use strandway_sim::{Control, Measurements};
 use table::{Cell, RowSpec, Table};
 
@@ -187,7 +188,12 @@ pub struct ChartRun {
     pub report: Report,
     /// What every uplink of a leaf carried, over the mean of all.
     pub uplinks: Vec<f64>,
+    /// The first connection's penalties by uplink, every [`WATCH_EVERY`].
+    pub penalties: Vec<Vec<u32>>,
 }
+
+/// How often the first connection of a charted run is looked at.
+pub const WATCH_EVERY: Span = Span::from_ns(500);
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
@@ -233,8 +239,6 @@ struct Prepared {
     keys: Vec<&'static str>,
     /// The packet hops that a run of it is expected to take.
     hops: u64,
-    /// Why this version cannot run it.
-    lacking: Option<String>,
 }
 
 /// Chooses rows: those of the sets called `names` (of all, if none is named) whose id matches `only`, in which `*` stands for
@@ -308,19 +312,15 @@ impl Work {
         for (cell, mut keys) in wanted {
             keys.sort_unstable();
             keys.dedup();
-            let (hops, lacking) = match cell.scenario(1)?.check() {
-                Ok(experiment) => (experiment.expected_hops(), None),
-                Err(problems) if cell.awaits() => (0, problems.0.first().map(ToString::to_string)),
-                Err(problems) => return Err(problems),
-            };
-            cells.push(Prepared { cell: cell.clone(), keys, hops, lacking });
+            let hops = cell.scenario(1)?.check()?.expected_hops();
+            cells.push(Prepared { cell: cell.clone(), keys, hops });
         }
         Ok(Work { sets, cells })
     }
 
     /// How many runs there are.
     pub fn runs(&self) -> usize {
-        self.able().map(|p| p.cell.all_seeds().count()).sum()
+        self.cells.iter().map(|p| p.cell.all_seeds().count()).sum()
     }
 
     /// About how many packet hops they take together.
@@ -337,14 +337,9 @@ impl Work {
         self.sets.iter().flat_map(rows).collect()
     }
 
-    /// The cells that this version can run.
-    fn able(&self) -> impl Iterator<Item = &Prepared> {
-        self.cells.iter().filter(|p| p.lacking.is_none())
-    }
-
     /// Every cell's command line.
     pub fn cell_commands(&self) -> Vec<String> {
-        self.able().map(|p| p.cell.command()).collect()
+        self.cells.iter().map(|p| p.cell.command()).collect()
     }
 
     /// Runs everything, `jobs` runs at a time, and judges. `watch` is called on a run's own thread with its experiment and
@@ -361,7 +356,7 @@ impl Work {
     ) -> Result<Reproduction, Problems> {
         let drawn = if charts { self.charts() } else { Vec::new() };
         let mut queue: Vec<(usize, u64)> = Vec::new();
-        for (i, prepared) in self.cells.iter().enumerate().filter(|(_, p)| p.lacking.is_none()) {
+        for (i, prepared) in self.cells.iter().enumerate() {
             queue.extend(prepared.cell.all_seeds().map(|seed| (i, seed)));
         }
         // The longest first, so that no long one is left alone at the end.
@@ -394,9 +389,7 @@ impl Work {
 
     /// The charts all of whose cells are run.
     fn charts(&self) -> Vec<&table::ChartSpec> {
-        let known = |cell: &Cell| {
-            self.cells.binary_search_by(|p| p.cell.cmp(cell)).is_ok_and(|i| self.cells[i].lacking.is_none())
-        };
+        let known = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).is_ok();
         let charts = self.sets.iter().flat_map(|(_, t)| &t.charts);
         charts.filter(|c| c.cells.iter().all(|(_, cell)| known(cell))).collect()
     }
@@ -416,19 +409,7 @@ impl Work {
         let mut rows = Vec::new();
         for (set, table) in &self.sets {
             for section in &table.sections {
-                rows.extend(section.rows.iter().map(|row| {
-                    let mut judged = judge(set, &section.title, row, &seeds);
-                    let mut lacking = None;
-                    row.value.visit(&mut |cell, _| {
-                        let why = place(cell).and_then(|i| self.cells[i].lacking.clone());
-                        lacking = lacking.take().or(why);
-                    });
-                    if let Some(why) = lacking {
-                        judged.verdict = Verdict::Unknown;
-                        judged.note = format!("this version cannot run it: {why}");
-                    }
-                    judged
-                }));
+                rows.extend(section.rows.iter().map(|row| judge(set, &section.title, row, &seeds)));
             }
         }
         let mut charts = Vec::new();
@@ -436,9 +417,7 @@ impl Work {
             let mut runs = Vec::new();
             for (name, cell) in &spec.cells {
                 let kept = place(cell).and_then(|i| ran.get_mut(&(i, 1))).and_then(|r| r.kept.as_ref());
-                if let Some((report, uplinks)) = kept {
-                    runs.push(ChartRun { name: name.clone(), report: report.clone(), uplinks: uplinks.clone() });
-                }
+                runs.extend(kept.map(|run| ChartRun { name: name.clone(), ..run.clone() }));
             }
             charts.push(Chart { kind: spec.kind, title: spec.title.clone(), runs });
         }
@@ -451,12 +430,16 @@ impl Work {
 struct Ran {
     values: BTreeMap<&'static str, Option<f64>>,
     interrupted: bool,
-    kept: Option<(Report, Vec<f64>)>,
+    kept: Option<ChartRun>,
 }
 
 impl Prepared {
     fn run<W>(&self, seed: u64, keep: bool, watch: impl Fn(&Experiment, Arc<Control>) -> W) -> Result<Ran, Problems> {
-        let experiment = self.cell.scenario(seed)?.check()?;
+        let mut experiment = self.cell.scenario(seed)?.check()?;
+        if keep {
+            experiment.plan.sample_every = Some(WATCH_EVERY);
+            experiment.plan.watch = Some(0);
+        }
         let control = Arc::new(Control::new());
         let watcher = watch(&experiment, control.clone());
         let outcome = simulate(&experiment, &control);
@@ -465,18 +448,15 @@ impl Prepared {
         let all = report.values();
         // The slowest of those that finished says nothing if others never do.
         let whole = report.flows.finished == report.flows.total;
-        let value = |key: &'static str| (key, if whole { value(&report, &all, key) } else { None });
+        let value = |key: &'static str| (key, if whole { all.get(key).copied().flatten() } else { None });
         let values = self.keys.iter().map(|key| value(key)).collect();
-        let kept = keep.then(|| (report.clone(), uplinks(&experiment, &outcome.measurements)));
+        let kept = keep.then(|| ChartRun {
+            name: String::new(),
+            report: report.clone(),
+            uplinks: uplinks(&experiment, &outcome.measurements),
+            penalties: outcome.measurements.series.watched.iter().map(|point| point.penalties.clone()).collect(),
+        });
         Ok(Ran { values, interrupted: report.end == "interrupted", kept })
-    }
-}
-
-/// A number of a report. Collectives are a list without names: theirs is the first one's.
-fn value(report: &Report, all: &BTreeMap<String, Option<f64>>, key: &str) -> Option<f64> {
-    match key.strip_prefix("collectives.") {
-        Some(field) => report.collectives.first().map(|c| serde_json::json!(c))?.get(field)?.as_f64(),
-        None => *all.get(key)?,
     }
 }
 
@@ -584,8 +564,7 @@ mod tests {
     fn charts_show_cells_that_rows_run() {
         let work = everything();
         let all: usize = work.sets.iter().map(|(_, t)| t.charts.len()).sum();
-        let lacking = work.cells.iter().any(|p| p.lacking.is_some());
-        assert!(lacking || work.charts().len() == all);
+        assert_eq!(work.charts().len(), all);
     }
 
     #[test]

@@ -175,6 +175,9 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
         table.chart(ChartKind::Completion, title, cells());
         table.chart(ChartKind::Balance, title, cells());
     }
+    let prime = |place: &Place| vec![(PRIME.name.to_string(), PRIME.on(&place.cell))];
+    table.chart(ChartKind::Penalties, "128 hosts, a slow uplink per leaf", prime(&places[2].0));
+    table.chart(ChartKind::Penalties, "128 hosts, two slow uplinks per leaf", prime(&places[4].0));
     settings.extend(places.into_iter().map(|(place, _)| place));
 }
 

@@ -25,9 +25,6 @@ macro_rules! template {
 }
 pub(super) use template;
 
-/// Parts of profiles and workloads that rows were written ahead of; without them the rows have no result.
-const AWAITED: [&str; 4] = ["prime", "strack", "ordered", "all-reduce"];
-
 /// One scenario with some keys set, run once for every seed from 1 on. Equal cells are run once, however many rows use them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
@@ -76,11 +73,6 @@ impl Cell {
         }
         scenario.set(&format!("run.seed={seed}"))?;
         Ok(scenario)
-    }
-
-    /// Does it need something that may not be there yet?
-    pub(super) fn awaits(&self) -> bool {
-        self.set.iter().any(|(key, value)| AWAITED.iter().any(|a| key.contains(a) || value.contains(a)))
     }
 
     /// The command line that runs it, one row per seed.
@@ -279,6 +271,8 @@ pub enum ChartKind {
     Completion,
     /// What the busiest and idlest of the leaves' uplinks carried, relative to their mean.
     Balance,
+    /// What one sender's path selector holds against its uplinks over time.
+    Penalties,
 }
 
 /// Rows and charts below a heading.

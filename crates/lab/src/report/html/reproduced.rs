@@ -3,7 +3,7 @@
 use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
 use super::{figure, heading, stat, table, time_unit};
 use crate::report::text::reproduced::{bound, number, quantity, spread, whose};
-use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict};
+use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
     let [met, missed, unknown] = done.verdicts();
@@ -25,7 +25,6 @@ pub(super) fn body(done: &Reproduction) -> String {
     if !charts.is_empty() {
         out.push_str(&format!("<h2>Charts</h2><div class=\"charts\">\n{charts}</div>\n"));
     }
-    out.push_str(&penalties_over_time(done));
     if missed > 0 {
         let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
         let missed: Vec<Row> =
@@ -92,6 +91,7 @@ fn charts(charts: &[Chart]) -> String {
         .map(|(i, chart)| match chart.kind {
             ChartKind::Completion => completion(&format!("fct{i}"), chart),
             ChartKind::Balance => balance(chart),
+            ChartKind::Penalties => penalties_over_time(&format!("penalties{i}"), chart),
         })
         .collect()
 }
@@ -146,7 +146,32 @@ fn balance(chart: &Chart) -> String {
     )
 }
 
-/// PRIME's penalties by uplink over time, once runs can be watched that closely: nothing yet.
-fn penalties_over_time(_: &Reproduction) -> String {
-    String::new()
+/// What one sender holds against its uplinks over time: those it holds the most against.
+fn penalties_over_time(id: &str, chart: &Chart) -> String {
+    let Some(run) = chart.runs.first() else { return String::new() };
+    let uplinks = run.penalties.iter().map(Vec::len).max().unwrap_or(0);
+    let held = |uplink: usize| run.penalties.iter().filter_map(move |at| at.get(uplink)).map(|p| f64::from(*p));
+    let mut worst: Vec<(usize, f64)> = (0..uplinks).map(|u| (u, held(u).sum::<f64>())).filter(|w| w.1 > 0.0).collect();
+    worst.sort_by(|a, b| b.1.total_cmp(&a.1));
+    worst.truncate(chart::COLOURS);
+    let every = WATCH_EVERY.as_us();
+    let most = (0..uplinks).flat_map(held).fold(0.0, f64::max);
+    let curves = worst.iter().enumerate().map(|(colour, (uplink, _))| Curve {
+        name: format!("uplink {uplink}"),
+        colour,
+        points: held(*uplink).enumerate().map(|(i, p)| (i as f64 * every, p)).collect(),
+    });
+    let lines = Lines {
+        id: id.to_string(),
+        x: Axis::new("time, us", 0.0, run.penalties.len() as f64 * every),
+        y: Axis::new("penalty, packets", 0.0, most * 1.05),
+        curves: curves.collect(),
+        steps: false,
+    };
+    let sub = format!(
+        "Packets for which the first connection's sender will still avoid an uplink; the {} of {uplinks} uplinks that it avoided \
+         the longest; seed 1",
+        worst.len()
+    );
+    figure(&format!("Penalties: {}", chart.title), &sub, &chart::lines(&lines))
 }
