@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn every_command_line_that_rows_print_can_be_typed() {
         let names: Vec<String> = strandway_lab::reproduce::list().iter().map(|s| s.name.to_string()).collect();
-        let work = strandway_lab::reproduce::choose(&names, None, true).expect("every scenario is sound");
+        let work = strandway_lab::reproduce::choose(&names, None, true).expect("rows");
         for line in work.commands().into_iter().map(|(_, line)| line).chain(work.cell_commands()) {
             assert!(Args::try_parse_from(words(&line)).is_ok(), "{line}");
         }
@@ -227,10 +227,8 @@ mod tests {
             let file = std::path::Path::new("../..").join(&args.common.scenario);
             let mut scenario = strandway_lab::Scenario::load(&file).expect("a scenario of the repository");
             for set in &args.common.set {
-                scenario.set(set).expect("a key");
+                scenario.set(set).unwrap_or_else(|said| panic!("{line}: {said}"));
             }
-            let runs = strandway_lab::sweep(&scenario).expect("sound").len();
-            assert!((1..=10).contains(&runs), "{line}");
         }
     }
 }

@@ -14,7 +14,8 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         print(&report::text::sets(reproduce::list()));
         return Ok(());
     }
-    let work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
+    let mut work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
+    work.prepare()?;
     let mut outputs = Outputs::files(args.json.as_ref(), args.html.as_ref(), None, None, args.quiet)?;
     let bars = Bars::new(args.quiet);
     let all = bars.all(work.runs(), work.hops());
