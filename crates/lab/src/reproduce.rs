@@ -31,7 +31,7 @@ pub struct Set {
     pub name: &'static str,
     /// What it is about, in one line.
     pub about: &'static str,
-    /// How long it takes on two processors, in words.
+    /// How long it takes, in words.
     pub takes: &'static str,
     table: fn() -> Table,
 }

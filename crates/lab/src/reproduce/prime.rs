@@ -9,7 +9,7 @@ use super::{Set, Source};
 pub(super) const SET: Set = Set {
     name: "prime",
     about: "PRIME against oblivious spraying, REPS and bitmap: healthy, degraded, mixed, failing fabrics",
-    takes: "a minute",
+    takes: "a minute on two processors",
     table,
 };
 

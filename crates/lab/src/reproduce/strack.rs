@@ -9,7 +9,7 @@ use super::{Set, Source};
 pub(super) const SET: Set = Set {
     name: "strack",
     about: "STrack and NSCC against RoCEv2: permutations, incasts, losses, oversubscription, collectives",
-    takes: "4 minutes; with --full a quarter of an hour or more",
+    takes: "two minutes on two processors; with --full a quarter of an hour",
     table,
 };
 

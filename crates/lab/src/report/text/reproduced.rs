@@ -8,7 +8,7 @@ use comfy_table::Cell;
 pub fn sets(sets: &[Set]) -> String {
     let mut out = String::new();
     for set in sets {
-        out.push_str(&format!("{:8} {} ({} on two processors)\n", set.name, set.about, set.takes));
+        out.push_str(&format!("{:8} {} ({})\n", set.name, set.about, set.takes));
     }
     out
 }
