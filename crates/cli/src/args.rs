@@ -19,8 +19,10 @@ Examples:
   strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway explain uec                                a profile's parameters, defaults and sources
+  strandway reproduce prime --html prime.html          published results beside ours
 
-Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound was missed.
+Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
+published result was missed.
 Scenario reference: docs/scenario.md. Guide: docs/guide.md.";
 
 #[derive(Debug, Parser)]
@@ -44,6 +46,9 @@ pub(crate) enum Command {
     /// Tell what a profile, policy or fabric consists of: parameters, defaults, units, sources
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Run what papers report and print their numbers beside ours, with a verdict per row
+    #[command(after_help = REPRODUCE_EXAMPLES)]
+    Reproduce(ReproduceArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -81,6 +86,19 @@ Examples:
   strandway explain uec                   a profile with all its groups of parameters
   strandway explain nscc                  a congestion control, path selector or reliability
   strandway explain fabric my.toml        what follows from a scenario's fabric: RTT, BDP, queues, thresholds";
+
+const REPRODUCE_EXAMPLES: &str = "\
+Every row is one number: what was published or measured elsewhere, ours (the mean over seeds), their ratio, and
+a verdict. met: within the row's tolerance. missed: not; the exit status is then 3. unknown: there is nothing to
+judge by. The source says whose the other number is; only \"published\" is the paper's own.
+With --json each row carries the runs it was calculated from, seed by seed, and their command lines.
+
+Examples:
+  strandway reproduce --list                                   what there is and how long it takes
+  strandway reproduce                                          everything but the slow rows
+  strandway reproduce prime --html prime.html                  one set, with charts
+  strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
+  strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
 
 /// What all commands that run something share.
 #[derive(Clone, Debug, ClapArgs)]
@@ -149,4 +167,68 @@ pub(crate) struct ExplainArgs {
     /// With `fabric`: change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReproduceArgs {
+    /// Sets of results; all of them if none is named
+    pub(crate) names: Vec<String>,
+    /// List the sets and how long each takes
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run slow rows as well: fabrics of 8,192 hosts, long messages
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Run only rows whose id matches; `*` stands for any text, and a part before a slash for all rows below it
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Option<String>,
+    /// Write the rows as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write tables and charts as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Runs at the same time; by default as many as there are processors for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Print neither tables nor progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a command line as a shell would part them.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (i, part) in line.split('\'').enumerate() {
+            if i % 2 == 1 {
+                words.push(part.to_string());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_string));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_command_line_that_rows_print_can_be_typed() {
+        let names: Vec<String> = strandway_lab::reproduce::list().iter().map(|s| s.name.to_string()).collect();
+        let work = strandway_lab::reproduce::choose(&names, None, true).expect("rows");
+        for line in work.commands().into_iter().map(|(_, line)| line).chain(work.cell_commands()) {
+            assert!(Args::try_parse_from(words(&line)).is_ok(), "{line}");
+        }
+        for line in work.cell_commands() {
+            let Some(Command::Sweep(args)) = Args::try_parse_from(words(&line)).expect("parsed").command else {
+                panic!("no sweep: {line}");
+            };
+            let file = std::path::Path::new("../..").join(&args.common.scenario);
+            let mut scenario = strandway_lab::Scenario::load(&file).expect("a scenario of the repository");
+            for set in &args.common.set {
+                scenario.set(set).unwrap_or_else(|said| panic!("{line}: {said}"));
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod explain;
+pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod showcase;
 

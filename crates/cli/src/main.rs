@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     Run(String),
     /// Usage or scenario are wrong: 2.
     Usage(String),
-    /// A bound of `[expect]` was missed: 3.
+    /// A bound of `[expect]` or a published result was missed: 3.
     Missed(String),
 }
 
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => command::compare::compare(&args),
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
+        Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
         None => command::showcase::showcase(),
     };
     let (status, said) = match result {

@@ -18,14 +18,26 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     pub(crate) fn open(common: &Common, pcap: Option<&PathBuf>) -> Result<Outputs, Failure> {
-        let json_on_stdout = common.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        let Common { json, html, markdown, quiet, .. } = common;
+        Outputs::files(json.as_ref(), html.as_ref(), markdown.as_ref(), pcap, *quiet)
+    }
+
+    /// Opens what the flags name.
+    pub(crate) fn files(
+        json: Option<&PathBuf>,
+        html: Option<&PathBuf>,
+        markdown: Option<&PathBuf>,
+        pcap: Option<&PathBuf>,
+        quiet: bool,
+    ) -> Result<Outputs, Failure> {
+        let json_on_stdout = json.is_some_and(|path| path.as_os_str() == "-");
         Ok(Outputs {
-            json: open(common.json.as_ref().filter(|_| !json_on_stdout), "--json")?,
-            html: open(common.html.as_ref(), "--html")?,
-            markdown: open(common.markdown.as_ref(), "--markdown")?,
+            json: open(json.filter(|_| !json_on_stdout), "--json")?,
+            html: open(html, "--html")?,
+            markdown: open(markdown, "--markdown")?,
             pcap: open(pcap, "--pcap")?,
             json_on_stdout,
-            quiet: common.quiet,
+            quiet,
         })
     }
 

@@ -57,6 +57,57 @@ impl Bars {
     }
 }
 
+/// The bar of many runs together; dropping it takes it away.
+pub(crate) struct All {
+    bar: Option<ProgressBar>,
+}
+
+impl Bars {
+    /// A bar over `runs` runs that take about `hops` packet hops together.
+    pub(crate) fn all(&self, runs: usize, hops: u64) -> All {
+        let bar = self.bars.as_ref().filter(|_| runs > 1).map(|bars| {
+            let bar = bars.add(ProgressBar::new(hops.max(1)));
+            let form = "[{bar:24}] {percent} %, {msg} runs done, {elapsed} so far";
+            let style = ProgressStyle::with_template(&form.replace("{msg}", &format!("{{msg}} of {runs}")));
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar.set_message("0");
+            bar
+        });
+        All { bar }
+    }
+}
+
+impl All {
+    /// One of the runs; dropped when it is over.
+    pub(crate) fn one(&self, experiment: &Experiment) -> One {
+        One { bar: self.bar.clone(), hops: experiment.expected_hops() }
+    }
+}
+
+impl Drop for All {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// One of many runs.
+pub(crate) struct One {
+    bar: Option<ProgressBar>,
+    hops: u64,
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(self.hops);
+            let done = bar.message().parse::<u64>().unwrap_or(0) + 1;
+            bar.set_message(done.to_string());
+        }
+    }
+}
+
 /// A watched run; dropping it ends the watching.
 pub(crate) struct Watch {
     done: Arc<AtomicBool>,

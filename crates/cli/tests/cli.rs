@@ -194,3 +194,43 @@ fn an_interrupted_run_writes_what_it_measured() {
     assert_eq!(json["end"], "interrupted");
     assert!(json["packets"]["delivered"].as_u64().is_some_and(|n| n > 0));
 }
+
+#[test]
+fn reproduce_judges_rows_and_ends_with_their_verdict() {
+    let folder = Folder::new("reproduce");
+    let (status, out, err) = folder.strandway(&["reproduce", "test", "--json", "-"]);
+    assert_eq!(status, 3);
+    assert!(err.contains("1 of 4 rows was missed: test/missed"), "{err}");
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON and nothing else");
+    assert_eq!(json["format"], 1);
+    let rows = json["rows"].as_array().expect("rows");
+    let verdicts: Vec<&str> = rows.iter().map(|r| r["verdict"].as_str().expect("a word")).collect();
+    assert_eq!(verdicts, ["met", "missed", "unknown", "met"]);
+    assert_eq!((rows[2]["published"].is_null(), rows[2]["tolerance"].is_null()), (true, true));
+    assert_eq!(rows[0]["command"], "strandway reproduce test --only met");
+
+    let (status, out, err) =
+        folder.strandway(&["reproduce", "test", "--only", "test/met", "--html", "a.html", "--jobs", "1"]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("test/met") && out.contains("1 met, 0 missed"), "{out}");
+    let page = std::fs::read_to_string(folder.0.join("a.html")).expect("a page");
+    assert!(page.contains("strandway reproduce test --only met") && !page.contains("http"), "a page without network");
+}
+
+#[test]
+fn reproduce_names_what_there_is() {
+    let folder = Folder::new("reproduce-list");
+    let (status, out, _) = folder.strandway(&["reproduce", "--list"]);
+    assert_eq!(status, 0);
+    let names: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["strack", "prime"]);
+    for (args, fragment) in [
+        (&["reproduce", "strak"][..], "did you mean `strack`?"),
+        (&["reproduce", "prime", "--only", "nothing"], "no row matches"),
+        (&["reproduce", "strack", "--only", "h1/8192/*"], "add --full"),
+    ] {
+        let (status, _, err) = folder.strandway(args);
+        assert_eq!(status, 2, "{err}");
+        assert!(err.contains(fragment), "{err}");
+    }
+}

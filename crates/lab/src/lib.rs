@@ -10,6 +10,7 @@ mod problem;
 mod quantity;
 mod reader;
 pub mod report;
+pub mod reproduce;
 mod run;
 pub mod scenario;
 pub mod sweep;

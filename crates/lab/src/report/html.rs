@@ -2,11 +2,13 @@
 
 mod chart;
 mod compared;
+mod reproduced;
 mod single;
 
 use self::chart::escape;
 use super::Report;
 use super::text::{COLLECTIVE_HEAD, gbps, us};
+use crate::reproduce::Reproduction;
 use crate::sweep::Row;
 use std::fmt::Write;
 
@@ -23,6 +25,11 @@ pub fn report(report: &Report, scenario: &str) -> String {
 /// One page for several runs.
 pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
     page(title, &compared::body(title, rows, scenario))
+}
+
+/// Published results beside ours.
+pub fn reproduction(done: &Reproduction) -> String {
+    page("Published results beside ours", &reproduced::body(done))
 }
 
 fn page(title: &str, body: &str) -> String {

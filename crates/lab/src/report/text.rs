@@ -1,5 +1,7 @@
 //! Reports for the terminal.
 
+pub(crate) mod reproduced;
+
 use super::{CollectiveFacts, Report, Spread};
 use crate::cost::{Cost, Tables};
 use crate::plan::Experiment;
@@ -7,6 +9,8 @@ use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use strandway_sim::Topology;
 use strandway_sim::plan::Routing;
+
+pub use self::reproduced::{reproduction, sets};
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {

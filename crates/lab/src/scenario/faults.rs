@@ -326,7 +326,7 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
 }
 
 /// Does `name` match `pattern`, where `*` stands for any text?
-fn glob(pattern: &str, name: &str) -> bool {
+pub(crate) fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return name.is_empty() };
     let Some(mut rest) = name.strip_prefix(first) else { return false };

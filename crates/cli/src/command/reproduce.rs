@@ -1,0 +1,46 @@
+//! `strandway reproduce`: published results beside ours.
+
+use crate::Failure;
+use crate::args::ReproduceArgs;
+use crate::outputs::{Outputs, finish, print};
+use crate::progress::{Bars, interrupted};
+use strandway_lab::{report, reproduce};
+
+/// So many missed rows are named at the end.
+const NAMED: usize = 5;
+
+pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
+    if args.list {
+        print(&report::text::sets(reproduce::list()));
+        return Ok(());
+    }
+    let mut work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
+    work.prepare()?;
+    let mut outputs = Outputs::files(args.json.as_ref(), args.html.as_ref(), None, None, args.quiet)?;
+    let bars = Bars::new(args.quiet);
+    let all = bars.all(work.runs(), work.hops());
+    let watch = |experiment: &_, control| (bars.watch("", experiment, control), all.one(experiment));
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let done = work.run(jobs, outputs.html.is_some(), interrupted, watch)?;
+    drop(all);
+    outputs.show(&report::text::reproduction(&done));
+    if let Some(output) = outputs.html.take() {
+        finish(output, report::html::reproduction(&done).as_bytes())?;
+    }
+    outputs.json(|| done.to_json())?;
+    if !done.complete {
+        return Err(Failure::Run("interrupted: rows whose runs were not run have no result".into()));
+    }
+    let missed: Vec<&str> =
+        (done.rows.iter()).filter(|row| row.verdict == reproduce::Verdict::Missed).map(|row| row.id.as_str()).collect();
+    let all = done.rows.len();
+    match &missed[..] {
+        [] => Ok(()),
+        [one] => Err(Failure::Missed(format!("1 of {all} rows was missed: {one}"))),
+        _ => {
+            let named = missed[..missed.len().min(NAMED)].join(", ");
+            let more = if missed.len() > NAMED { ", and others" } else { "" };
+            Err(Failure::Missed(format!("{} of {all} rows were missed: {named}{more}", missed.len())))
+        }
+    }
+}

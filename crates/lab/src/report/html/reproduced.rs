@@ -1,0 +1,177 @@
+//! The page of published results beside ours: tables with verdicts, and charts of the runs behind them.
+
+use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
+use super::{figure, heading, stat, table, time_unit};
+use crate::report::text::reproduced::{bound, number, quantity, spread, whose};
+use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
+
+pub(super) fn body(done: &Reproduction) -> String {
+    let [met, missed, unknown] = done.verdicts();
+    let judged = met + missed;
+    let headline = match (judged, missed) {
+        (0, _) => "Nothing to judge by.".to_string(),
+        (_, 0) => format!("All {judged} rows with something to be held against are met."),
+        _ => format!("{met} of {judged} rows with something to be held against are met."),
+    };
+    let lead = "Published and reference values beside ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
+                mean of the per-seed maxima. Whose the other number is stands beside it: only \"published\" is a paper's own.";
+    let mut out = heading("Published results beside ours", &headline, lead);
+    out.push_str("<section class=\"cards\">");
+    for (count, text) in [(met, "met"), (missed, "missed"), (unknown, "with nothing to judge by")] {
+        out.push_str(&stat(&count.to_string(), text));
+    }
+    out.push_str("</section>\n");
+    let charts = charts(&done.charts);
+    if !charts.is_empty() {
+        out.push_str(&format!("<h2>Charts</h2><div class=\"charts\">\n{charts}</div>\n"));
+    }
+    if missed > 0 {
+        let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
+        let missed: Vec<Row> =
+            missed.map(|r| Row { what: format!("{}: {}", r.section, r.what), ..r.clone() }).collect();
+        out.push_str("<h2>What was missed</h2>\n");
+        out.push_str(&rows_table(&missed));
+    }
+    for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
+        out.push_str(&format!("<h2>{}</h2>\n{}", escape(&rows[0].section), section(rows)));
+    }
+    out.push_str(&format!(
+        "<footer>Strandway {}. Each row's command line repeats it; the same seeds give the same numbers on any machine.</footer>\n",
+        escape(&done.version)
+    ));
+    out
+}
+
+/// A section's table, with what there is to say of its rows and their command lines.
+fn section(rows: &[Row]) -> String {
+    let mut out = rows_table(rows);
+    for row in rows.iter().filter(|r| !r.note.is_empty()) {
+        out.push_str(&format!("<p class=\"sub\"><code>{}</code>: {}</p>\n", escape(&row.id), escape(&row.note)));
+    }
+    let commands: Vec<String> = rows.iter().map(|row| escape(&row.command)).collect();
+    out.push_str(&format!(
+        "<details class=\"card\"><summary>Command lines</summary><pre>{}</pre></details>\n",
+        commands.join("\n")
+    ));
+    out
+}
+
+fn rows_table(rows: &[Row]) -> String {
+    let body: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let verdict = match row.verdict {
+                Verdict::Unknown => "–".to_string(),
+                verdict => format!("<span class=\"{0}\">{0}</span>", verdict.word()),
+            };
+            let theirs = match row.published {
+                Some(_) => {
+                    format!("{} <span class=\"sub\">{}</span>", quantity(row.published, &row.unit), whose(row.source))
+                }
+                None => "–".to_string(),
+            };
+            vec![
+                format!("<td class=\"what\">{}</td>", escape(&row.what)),
+                theirs,
+                format!("<b>{}</b>", escape(&quantity(row.ours, &row.unit))),
+                verdict,
+                row.ratio.map_or(String::new(), |r| format!("{r:.3}")),
+                bound(row),
+                spread(row),
+                format!("<td class=\"left\"><code>{}</code></td>", escape(&row.id)),
+            ]
+        })
+        .collect();
+    table(&["", "theirs", "ours", "verdict", "ratio", "bound", "seeds", "id"], &body)
+}
+
+fn charts(charts: &[Chart]) -> String {
+    let drawn = charts.iter().enumerate().filter(|(_, chart)| !chart.runs.is_empty());
+    drawn
+        .map(|(i, chart)| match chart.kind {
+            ChartKind::Completion => completion(&format!("fct{i}"), chart),
+            ChartKind::Balance => balance(chart),
+            ChartKind::Penalties => penalties_over_time(&format!("penalties{i}"), chart),
+        })
+        .collect()
+}
+
+/// All runs' completion times in one chart.
+fn completion(id: &str, chart: &Chart) -> String {
+    let points = || chart.runs.iter().flat_map(|r| &r.report.fct_cdf).map(|p| p[0]);
+    let (least, most) = (points().fold(f64::INFINITY, f64::min), points().fold(0.0, f64::max));
+    let (unit, size) = time_unit(most);
+    let span = (most - least).max(most * 0.02);
+    let curve = |(colour, run): (usize, &ChartRun)| {
+        let flows = &run.report.flows;
+        // Flows that did not finish keep the curve below 100 %.
+        let share = 100.0 * flows.finished as f64 / flows.total.max(1) as f64;
+        let points = run.report.fct_cdf.iter().map(|p| (p[0] / size, share * p[1])).collect();
+        Curve { name: run.name.clone(), colour, points }
+    };
+    let lines = Lines {
+        id: id.to_string(),
+        x: Axis::new(
+            format!("completion time, {unit}"),
+            (least - 0.08 * span).max(0.0) / size,
+            (most + 0.05 * span) / size,
+        ),
+        y: Axis::new("flows finished, %", 0.0, 100.0),
+        curves: chart.runs.iter().enumerate().map(curve).collect(),
+        steps: true,
+    };
+    let sub = "Share of flows (%) that had finished so long after they were posted; seed 1";
+    figure(&format!("Completion times: {}", chart.title), sub, &chart::lines(&lines))
+}
+
+/// From the idlest to the busiest of the leaves' uplinks, relative to their mean.
+fn balance(chart: &Chart) -> String {
+    let range = |(colour, run): (usize, &ChartRun)| {
+        let low = run.uplinks.iter().copied().fold(f64::INFINITY, f64::min).min(1.0);
+        let high = run.uplinks.iter().copied().fold(0.0, f64::max);
+        let n = run.uplinks.len().max(1) as f64;
+        let spread = (run.uplinks.iter().map(|u| (u - 1.0) * (u - 1.0)).sum::<f64>() / n).sqrt();
+        let [low_p, high_p, spread_p] = [low, high, spread].map(|v| number((v * 1000.0).round() / 10.0));
+        let title = format!("{}: from {low_p} to {high_p} % of the mean, standard deviation {spread_p} %", run.name);
+        Range { label: run.name.clone(), colour, low, mark: high, high, title }
+    };
+    let ranges = chart.runs.iter().enumerate().map(range).collect();
+    let groups = [RangeGroup { heading: String::new(), ranges }];
+    let sub = "Bytes that each uplink of a leaf carried, from the idlest to the busiest, relative to the mean of all; the number \
+               is the busiest's; seed 1";
+    figure(
+        &format!("Uplink balance: {}", chart.title),
+        sub,
+        &chart::ranges(&groups, "bytes over the mean of all uplinks"),
+    )
+}
+
+/// What one sender holds against its uplinks over time: those it holds the most against.
+fn penalties_over_time(id: &str, chart: &Chart) -> String {
+    let Some(run) = chart.runs.first() else { return String::new() };
+    let uplinks = run.penalties.iter().map(Vec::len).max().unwrap_or(0);
+    let held = |uplink: usize| run.penalties.iter().filter_map(move |at| at.get(uplink)).map(|p| f64::from(*p));
+    let mut worst: Vec<(usize, f64)> = (0..uplinks).map(|u| (u, held(u).sum::<f64>())).filter(|w| w.1 > 0.0).collect();
+    worst.sort_by(|a, b| b.1.total_cmp(&a.1));
+    worst.truncate(chart::COLOURS);
+    let every = WATCH_EVERY.as_us();
+    let most = (0..uplinks).flat_map(held).fold(0.0, f64::max);
+    let curves = worst.iter().enumerate().map(|(colour, (uplink, _))| Curve {
+        name: format!("uplink {uplink}"),
+        colour,
+        points: held(*uplink).enumerate().map(|(i, p)| (i as f64 * every, p)).collect(),
+    });
+    let lines = Lines {
+        id: id.to_string(),
+        x: Axis::new("time, us", 0.0, run.penalties.len() as f64 * every),
+        y: Axis::new("penalty, packets", 0.0, most * 1.05),
+        curves: curves.collect(),
+        steps: false,
+    };
+    let sub = format!(
+        "Packets for which the first connection's sender will still avoid an uplink; the {} of {uplinks} uplinks that it avoided \
+         the longest; seed 1",
+        worst.len()
+    );
+    figure(&format!("Penalties: {}", chart.title), &sub, &chart::lines(&lines))
+}

@@ -1,0 +1,105 @@
+//! Published results beside ours, for the terminal.
+
+use super::{right, table};
+use crate::reproduce::{Bound, Reproduction, Row, Set, Source, Verdict};
+use comfy_table::Cell;
+
+/// The sets that there are, one line each.
+pub fn sets(sets: &[Set]) -> String {
+    let mut out = String::new();
+    for set in sets {
+        out.push_str(&format!("{:8} {} ({})\n", set.name, set.about, set.takes));
+    }
+    out
+}
+
+/// One table per section, the notes below it, and the verdicts counted.
+pub fn reproduction(done: &Reproduction) -> String {
+    let mut out = String::new();
+    for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
+        out.push_str(&format!("{}\n{}\n", rows[0].section, section(rows)));
+        for row in rows.iter().filter(|r| !r.note.is_empty()) {
+            out.push_str(&format!("  {}: {}\n", row.id, row.note));
+        }
+        out.push('\n');
+    }
+    let [met, missed, unknown] = done.verdicts();
+    out.push_str(&format!(
+        "{} rows: {met} met, {missed} missed, {unknown} with nothing to judge by\n",
+        done.rows.len()
+    ));
+    out
+}
+
+fn section(rows: &[Row]) -> String {
+    let mut table = table();
+    table.set_header(["row", "what", "theirs", "whose", "ours", "seeds", "ratio", "bound", "verdict"].map(Cell::new));
+    for row in rows {
+        table.add_row(vec![
+            Cell::new(&row.id),
+            Cell::new(&row.what),
+            right(quantity(row.published, &row.unit)),
+            Cell::new(if row.published.is_some() { whose(row.source) } else { "" }),
+            right(quantity(row.ours, &row.unit)),
+            right(spread(row)),
+            right(row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
+            right(bound(row)),
+            Cell::new(if row.verdict == Verdict::Unknown { "–" } else { row.verdict.word() }),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Whose number it is, in a word.
+pub(crate) fn whose(source: Source) -> &'static str {
+    match source {
+        Source::Published => "published",
+        Source::ReferenceSimulator => "simulator",
+        Source::ReferenceModel => "model",
+        Source::Arithmetic => "arithmetic",
+        Source::Ours => "ours",
+    }
+}
+
+/// A number as its size deserves.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        _ if value == value.trunc() && value.abs() < 1e9 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A number with its unit.
+pub(crate) fn quantity(value: Option<f64>, unit: &str) -> String {
+    match value {
+        None => "–".to_string(),
+        Some(v) if unit.is_empty() => number(v),
+        Some(v) => format!("{} {unit}", number(v)),
+    }
+}
+
+/// From the least seed to the most, where the row is one cell's number.
+pub(crate) fn spread(row: &Row) -> String {
+    match &row.cells[..] {
+        [cell] if cell.seeds.len() > 1 => match (cell.min, cell.max) {
+            (Some(low), Some(high)) => format!("{}..{}", number(low), number(high)),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
+/// How ours was to lie.
+pub(crate) fn bound(row: &Row) -> String {
+    let tolerance = number((1000.0 * row.tolerance.unwrap_or(0.0)).round() / 10.0);
+    match (row.bound, tolerance.as_str()) {
+        (Bound::None, _) => String::new(),
+        (Bound::Near, "0") => "equal".into(),
+        (Bound::Near, _) => format!("± {tolerance} %"),
+        (Bound::AtLeast, "0") => "at least".into(),
+        (Bound::AtLeast, _) => format!("at least − {tolerance} %"),
+        (Bound::AtMost, "0") => "at most".into(),
+        (Bound::AtMost, _) => format!("at most + {tolerance} %"),
+    }
+}

@@ -1,0 +1,663 @@
+//! Published results beside ours: sets of rows, each of which holds a number of ours against one that somebody published or
+//! measured elsewhere.
+//!
+//! A set is data: `reproduce/prime.rs` says which scenarios are run and what their numbers are held against, and this file
+//! runs and judges. A new set is a file like it and a line in `SETS`.
+
+mod prime;
+mod strack;
+mod table;
+mod test;
+
+use crate::plan::Experiment;
+use crate::problem::{Problems, suggest};
+use crate::report::{Report, to_json};
+use crate::run::run as simulate;
+use crate::scenario::faults::glob;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use strandway_proto::units::Span;
+use strandway_sim::{Control, Measurements};
+use table::{Cell, RowSpec, Table};
+
+pub use table::ChartKind;
+
+/// A set of rows with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Set {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What it is about, in one line.
+    pub about: &'static str,
+    /// How long it takes, in words.
+    pub takes: &'static str,
+    table: fn() -> Table,
+}
+
+/// All sets, in the order they are listed and run in.
+const SETS: [Set; 2] = [strack::SET, prime::SET];
+
+/// Sets that are not listed: they exist for tests of what is around them.
+const HIDDEN: [Set; 1] = [test::SET];
+
+/// All sets that there are.
+pub fn list() -> &'static [Set] {
+    &SETS
+}
+
+/// Where the number comes from that ours is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The paper.
+    Published,
+    /// The public UEC simulator, with an algorithm of its own.
+    #[serde(rename = "reference simulator")]
+    ReferenceSimulator,
+    /// A model of the paper's algorithm, fitted and measured in the public UEC simulator; not the paper.
+    #[serde(rename = "reference model")]
+    ReferenceModel,
+    /// Follows from arithmetic or from what the row says.
+    Arithmetic,
+    /// Nobody else's: ours for comparison.
+    Ours,
+}
+
+/// How ours is to lie towards the published value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Within the tolerance.
+    Near,
+    /// No less, but for the tolerance: a claim of "up to".
+    #[serde(rename = "at least")]
+    AtLeast,
+    /// No more, but for the tolerance.
+    #[serde(rename = "at most")]
+    AtMost,
+    /// There is nothing to judge by.
+    None,
+}
+
+/// Whether a row reproduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Within the bound.
+    Met,
+    /// Not, or there was no result to judge.
+    Missed,
+    /// There is nothing to judge by.
+    Unknown,
+}
+
+impl Verdict {
+    /// The verdict on `ours`; the tolerance is a share of the published value.
+    pub fn of(bound: Bound, published: Option<f64>, ours: Option<f64>, tolerance: f64) -> Verdict {
+        let Some(published) = published.filter(|_| bound != Bound::None) else { return Verdict::Unknown };
+        let Some(ours) = ours else { return Verdict::Missed };
+        let room = tolerance * published.abs();
+        let met = match bound {
+            Bound::Near => (ours - published).abs() <= room,
+            Bound::AtLeast => ours >= published - room,
+            Bound::AtMost => ours <= published + room,
+            Bound::None => false,
+        };
+        if met { Verdict::Met } else { Verdict::Missed }
+    }
+
+    /// As a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// One number of ours beside another.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name, such as `prime/healthy/512/reps`.
+    pub id: String,
+    /// The heading that it stands below.
+    pub section: String,
+    /// What is measured.
+    pub what: String,
+    /// The unit of both numbers; empty for ratios.
+    pub unit: String,
+    /// Where the other number comes from.
+    pub source: Source,
+    /// The other number.
+    pub published: Option<f64>,
+    /// Ours; absent if a run did not finish.
+    pub ours: Option<f64>,
+    /// Ours over the other.
+    pub ratio: Option<f64>,
+    /// How ours is to lie towards the other.
+    pub bound: Bound,
+    /// By which share of the published value ours may be off; absent without a bound.
+    pub tolerance: Option<f64>,
+    /// Whether it reproduces.
+    pub verdict: Verdict,
+    /// The command line for this row alone.
+    pub command: String,
+    /// What else there is to say.
+    pub note: String,
+    /// The runs that the number was calculated from.
+    pub cells: Vec<CellFacts>,
+}
+
+/// One cell's number: a scenario over seeds.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellFacts {
+    /// The command line for its runs alone.
+    pub command: String,
+    /// The value's path in the report of each run.
+    pub key: String,
+    /// Its mean over the seeds; absent if a run did not finish.
+    pub mean: Option<f64>,
+    /// The least of the seeds.
+    pub min: Option<f64>,
+    /// The most of the seeds.
+    pub max: Option<f64>,
+    /// Seed by seed, from seed 1 on.
+    pub seeds: Vec<Option<f64>>,
+}
+
+/// A chart of the page.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub kind: ChartKind,
+    /// Its title.
+    pub title: String,
+    /// The runs in it.
+    pub runs: Vec<ChartRun>,
+}
+
+/// One run in a chart.
+#[derive(Clone, Debug)]
+pub struct ChartRun {
+    /// What the legend calls it.
+    pub name: String,
+    /// Its report.
+    pub report: Report,
+    /// What every uplink of a leaf carried, over the mean of all.
+    pub uplinks: Vec<f64>,
+    /// The first connection's penalties by uplink, every [`WATCH_EVERY`].
+    pub penalties: Vec<Vec<u32>>,
+}
+
+/// How often the first connection of a charted run is looked at.
+pub const WATCH_EVERY: Span = Span::from_ns(500);
+
+/// What came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reproduction {
+    /// Format of this document: 1.
+    pub format: u32,
+    /// Version of Strandway.
+    pub version: String,
+    /// All rows, in the sets' order.
+    pub rows: Vec<Row>,
+    /// The page's charts; empty unless asked for.
+    #[serde(skip)]
+    pub charts: Vec<Chart>,
+    /// Were all runs run?
+    #[serde(skip)]
+    pub complete: bool,
+}
+
+impl Reproduction {
+    /// As JSON, with a line break at the end.
+    pub fn to_json(&self) -> String {
+        to_json(self)
+    }
+
+    /// How many rows are met, missed, unknown.
+    pub fn verdicts(&self) -> [usize; 3] {
+        [Verdict::Met, Verdict::Missed, Verdict::Unknown]
+            .map(|verdict| self.rows.iter().filter(|r| r.verdict == verdict).count())
+    }
+}
+
+/// What is to be reproduced: the rows that were chosen and what is run for them.
+#[derive(Debug)]
+pub struct Work {
+    sets: Vec<(Set, Table)>,
+    cells: Vec<Prepared>,
+}
+
+/// A cell and what is wanted of it.
+#[derive(Debug)]
+struct Prepared {
+    cell: Cell,
+    keys: Vec<&'static str>,
+    /// The packet hops that a run of it is expected to take; 0 before that is known.
+    hops: u64,
+}
+
+/// Chooses rows: those of the sets called `names` (of all, if none is named) whose id matches `only`, in which `*` stands for
+/// any text; slow ones only if `full` says so.
+///
+/// # Errors
+/// If a name is unknown or nothing matches.
+pub fn choose(names: &[String], only: Option<&str>, full: bool) -> Result<Work, Problems> {
+    let mut sets = Vec::new();
+    for name in names {
+        match SETS.iter().chain(&HIDDEN).find(|s| s.name == name) {
+            Some(set) if sets.iter().any(|s: &Set| s.name == set.name) => {}
+            Some(set) => sets.push(*set),
+            None => {
+                let known = SETS.map(|s| s.name);
+                let what = format!("`{name}` is not among the results to reproduce");
+                let nearest = suggest(name, &known);
+                let all = format!("{nearest} (`strandway reproduce --list`: {})", known.join(", "));
+                return Err(Problems::with_file("", what, if nearest.starts_with("did") { all } else { nearest }));
+            }
+        }
+    }
+    if names.is_empty() {
+        sets.extend(SETS);
+    }
+    let mut chosen = Vec::new();
+    let mut slow = 0;
+    for set in sets {
+        let mut table = (set.table)();
+        for section in &mut table.sections {
+            section.rows.retain(|row| {
+                let wanted = only.is_none_or(|pattern| matches(pattern, set.name, &row.id));
+                slow += usize::from(wanted && row.full && !full);
+                wanted && (full || !row.full)
+            });
+        }
+        table.sections.retain(|s| !s.rows.is_empty());
+        if !table.sections.is_empty() {
+            chosen.push((set, table));
+        }
+    }
+    if chosen.is_empty() {
+        let pattern = only.unwrap_or_default();
+        let (what, remedy) = if slow > 0 {
+            (format!("--only {pattern}: only slow rows match"), "add --full".to_string())
+        } else {
+            let remedy = "write an id or a part of it with `*` for any text, say --only 'healthy/512/*'; the ids are in \
+                          the first column of the table and in --json";
+            (format!("--only {pattern}: no row matches"), remedy.to_string())
+        };
+        return Err(Problems::with_file("", what, remedy));
+    }
+    Ok(Work::new(chosen))
+}
+
+/// Does a pattern name a row, with or without the set's name, or what the row stands below?
+fn matches(pattern: &str, set: &str, id: &str) -> bool {
+    let pattern = pattern.strip_prefix(set).and_then(|p| p.strip_prefix('/')).unwrap_or(pattern);
+    glob(pattern, id) || glob(&format!("{pattern}/*"), id)
+}
+
+impl Work {
+    fn new(sets: Vec<(Set, Table)>) -> Work {
+        let mut wanted: BTreeMap<&Cell, Vec<&'static str>> = BTreeMap::new();
+        for (_, table) in &sets {
+            for (cell, keys) in table.cells() {
+                wanted.entry(cell).or_default().extend(keys);
+            }
+        }
+        let mut cells = Vec::new();
+        for (cell, mut keys) in wanted {
+            keys.sort_unstable();
+            keys.dedup();
+            cells.push(Prepared { cell: cell.clone(), keys, hops: 0 });
+        }
+        Work { sets, cells }
+    }
+
+    /// Checks every scenario and learns how long each will take, so that the longest run first.
+    ///
+    /// # Errors
+    /// If a scenario is not sound.
+    pub fn prepare(&mut self) -> Result<(), Problems> {
+        for prepared in &mut self.cells {
+            prepared.hops = prepared.cell.scenario(1)?.check()?.expected_hops();
+        }
+        Ok(())
+    }
+
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.cells.iter().map(|p| p.cell.all_seeds().count()).sum()
+    }
+
+    /// About how many packet hops they take together, once prepared.
+    pub fn hops(&self) -> u64 {
+        self.cells.iter().map(|p| p.hops * p.cell.all_seeds().count() as u64).sum()
+    }
+
+    /// Every row's id and command line.
+    pub fn commands(&self) -> Vec<(String, String)> {
+        let rows = |(set, table): &(Set, Table)| -> Vec<(String, String)> {
+            let rows = table.sections.iter().flat_map(|s| &s.rows);
+            rows.map(|row| (format!("{}/{}", set.name, row.id), command(set, row))).collect()
+        };
+        self.sets.iter().flat_map(rows).collect()
+    }
+
+    /// Every cell's command line.
+    pub fn cell_commands(&self) -> Vec<String> {
+        self.cells.iter().map(|p| p.cell.command()).collect()
+    }
+
+    /// Runs everything, `jobs` runs at a time, and judges. `watch` is called on a run's own thread with its experiment and
+    /// control before it starts and gives back what lives as long as the run. Nothing is started once `stopped` says so.
+    ///
+    /// # Errors
+    /// If a scenario turns out not to be sound with some seed.
+    pub fn run<W>(
+        &self,
+        jobs: usize,
+        charts: bool,
+        stopped: impl Fn() -> bool + Sync,
+        watch: impl Fn(&Experiment, Arc<Control>) -> W + Sync,
+    ) -> Result<Reproduction, Problems> {
+        let drawn = if charts { self.charts() } else { Vec::new() };
+        let mut queue: Vec<(usize, u64)> = Vec::new();
+        for (i, prepared) in self.cells.iter().enumerate() {
+            queue.extend(prepared.cell.all_seeds().map(|seed| (i, seed)));
+        }
+        // The longest first, so that no long one is left alone at the end.
+        queue.sort_by_key(|&(i, seed)| (std::cmp::Reverse(self.cells[i].hops), i, seed));
+        let next = AtomicUsize::new(0);
+        type Results = BTreeMap<(usize, u64), Result<Ran, Problems>>;
+        let results: Mutex<Results> = Mutex::default();
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.clamp(1, queue.len().max(1)) {
+                scope.spawn(|| {
+                    loop {
+                        let Some(&(i, seed)) = queue.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                        if stopped() {
+                            return;
+                        }
+                        let prepared = &self.cells[i];
+                        let keep = seed == 1 && drawn.iter().any(|c| c.cells.iter().any(|(_, c)| *c == prepared.cell));
+                        let ran = prepared.run(seed, keep, &watch);
+                        results.lock().unwrap_or_else(PoisonError::into_inner).insert((i, seed), ran);
+                    }
+                });
+            }
+        });
+        let mut ran: BTreeMap<(usize, u64), Ran> = BTreeMap::new();
+        for (place, result) in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            ran.insert(place, result?);
+        }
+        Ok(self.judge(&queue, ran, &drawn))
+    }
+
+    /// The charts all of whose cells are run.
+    fn charts(&self) -> Vec<&table::ChartSpec> {
+        let known = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).is_ok();
+        let charts = self.sets.iter().flat_map(|(_, t)| &t.charts);
+        charts.filter(|c| c.cells.iter().all(|(_, cell)| known(cell))).collect()
+    }
+
+    fn judge(
+        &self,
+        queue: &[(usize, u64)],
+        mut ran: BTreeMap<(usize, u64), Ran>,
+        drawn: &[&table::ChartSpec],
+    ) -> Reproduction {
+        let complete = queue.iter().all(|place| ran.get(place).is_some_and(|r| !r.interrupted));
+        let place = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).ok();
+        let seeds = |cell: &Cell, key: &'static str| -> Vec<Option<f64>> {
+            let Some(i) = place(cell) else { return Vec::new() };
+            cell.all_seeds().map(|seed| *ran.get(&(i, seed))?.values.get(key)?).collect()
+        };
+        let mut rows = Vec::new();
+        for (set, table) in &self.sets {
+            for section in &table.sections {
+                rows.extend(section.rows.iter().map(|row| judge(set, &section.title, row, &seeds)));
+            }
+        }
+        let mut charts = Vec::new();
+        for spec in drawn {
+            let mut runs = Vec::new();
+            for (name, cell) in &spec.cells {
+                let kept = place(cell).and_then(|i| ran.get_mut(&(i, 1))).and_then(|r| r.kept.as_ref());
+                runs.extend(kept.map(|run| ChartRun { name: name.clone(), ..run.clone() }));
+            }
+            charts.push(Chart { kind: spec.kind, title: spec.title.clone(), runs });
+        }
+        Reproduction { format: 1, version: env!("CARGO_PKG_VERSION").to_string(), rows, charts, complete }
+    }
+}
+
+/// What is kept of a run.
+#[derive(Debug)]
+struct Ran {
+    values: BTreeMap<&'static str, Option<f64>>,
+    interrupted: bool,
+    kept: Option<ChartRun>,
+}
+
+impl Prepared {
+    fn run<W>(&self, seed: u64, keep: bool, watch: impl Fn(&Experiment, Arc<Control>) -> W) -> Result<Ran, Problems> {
+        let mut experiment = self.cell.scenario(seed)?.check()?;
+        if keep {
+            experiment.plan.sample_every = Some(WATCH_EVERY);
+            experiment.plan.watch = Some(0);
+        }
+        let control = Arc::new(Control::new());
+        let watcher = watch(&experiment, control.clone());
+        let outcome = simulate(&experiment, &control);
+        drop(watcher);
+        let report = outcome.report;
+        let all = report.values();
+        // The slowest of those that finished says nothing if others never do.
+        let whole = report.flows.finished == report.flows.total;
+        let value = |key: &'static str| (key, if whole { all.get(key).copied().flatten() } else { None });
+        let values = self.keys.iter().map(|key| value(key)).collect();
+        let kept = keep.then(|| ChartRun {
+            name: String::new(),
+            report: report.clone(),
+            uplinks: uplinks(&experiment, &outcome.measurements),
+            penalties: outcome.measurements.series.watched.iter().map(|point| point.penalties.clone()).collect(),
+        });
+        Ok(Ran { values, interrupted: report.end == "interrupted", kept })
+    }
+}
+
+/// What every uplink of a leaf carried, over the mean of all.
+fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
+    let topology = &experiment.plan.topology;
+    let link = |i: usize| strandway_sim::LinkId(u32::try_from(i).unwrap_or(u32::MAX));
+    let up = measurements
+        .links
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| topology.ends(link(*i)).is_some_and(|ends| ends.level == 1 && ends.up));
+    let bytes: Vec<f64> = up.map(|(_, l)| l.bytes as f64).collect();
+    let mean = bytes.iter().sum::<f64>() / bytes.len().max(1) as f64;
+    bytes.into_iter().map(|b| if mean > 0.0 { b / mean } else { 0.0 }).collect()
+}
+
+fn judge(set: &Set, section: &str, row: &RowSpec, seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>) -> Row {
+    let mean = |cell: &Cell, key: &'static str| -> Option<f64> {
+        let values: Option<Vec<f64>> = seeds(cell, key).into_iter().collect();
+        values.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
+    };
+    let (ours, remark) = row.value.calculate(&mean);
+    let mut cells = Vec::new();
+    row.value.visit(&mut |cell, key| {
+        let of = seeds(cell, key);
+        let known = || of.iter().flatten().copied();
+        cells.push(CellFacts {
+            command: cell.command(),
+            key: key.to_string(),
+            mean: mean(cell, key),
+            min: known().reduce(f64::min),
+            max: known().reduce(f64::max),
+            seeds: of,
+        });
+    });
+    let mut notes = vec![row.note.clone(), remark];
+    if ours.is_none() {
+        notes.push("no result: a run was not run or left flows unfinished".into());
+    }
+    notes.retain(|n| !n.is_empty());
+    Row {
+        id: format!("{}/{}", set.name, row.id),
+        section: section.to_string(),
+        what: row.what.clone(),
+        unit: row.unit.to_string(),
+        source: row.source,
+        published: row.published,
+        ours,
+        ratio: row.published.filter(|p| *p != 0.0).and_then(|p| Some(ours? / p)),
+        bound: row.bound,
+        tolerance: (row.bound != Bound::None).then_some(row.tolerance),
+        verdict: Verdict::of(row.bound, row.published, ours, row.tolerance),
+        command: command(set, row),
+        note: notes.join(". "),
+        cells,
+    }
+}
+
+/// The command line for one row.
+fn command(set: &Set, row: &RowSpec) -> String {
+    let full = if row.full { " --full" } else { "" };
+    format!("strandway reproduce {} --only {}{full}", set.name, row.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn everything() -> Work {
+        let names: Vec<String> = SETS.iter().chain(&HIDDEN).map(|s| s.name.to_string()).collect();
+        choose(&names, None, true).expect("rows")
+    }
+
+    #[test]
+    fn every_scenario_is_sound() {
+        for prepared in everything().cells {
+            // Several queue pairs are as sound as one, and a collective's many messages take their time.
+            if !prepared.cell.command().contains("workload.connections") {
+                prepared.cell.scenario(1).and_then(|s| s.check()).expect("sound");
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_has_an_id_of_its_own() {
+        let commands = everything().commands();
+        let mut ids: Vec<&String> = commands.iter().map(|(id, _)| id).collect();
+        assert!(ids.len() > 200, "{}", ids.len());
+        for id in &ids {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "/-_.".contains(c);
+            assert!(id.chars().all(plain), "{id} needs no quotes in a shell");
+        }
+        let all = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), all);
+    }
+
+    #[test]
+    fn a_rows_command_chooses_that_row_alone() {
+        for (id, command) in everything().commands() {
+            let words: Vec<&str> = command.split(' ').collect();
+            let (set, only) = (words[2].to_string(), words[4]);
+            let full = words.get(5) == Some(&"--full");
+            let table = (SETS.iter().chain(&HIDDEN).find(|s| s.name == set).expect("a set").table)();
+            let rows = table.sections.iter().flat_map(|s| &s.rows);
+            let found: Vec<&RowSpec> = rows.filter(|r| matches(only, &set, &r.id)).collect();
+            assert_eq!(found.len(), 1, "{id}");
+            assert!(full || !found[0].full, "{id}");
+        }
+    }
+
+    #[test]
+    fn charts_show_cells_that_rows_run() {
+        let work = everything();
+        let all: usize = work.sets.iter().map(|(_, t)| t.charts.len()).sum();
+        assert_eq!(work.charts().len(), all);
+    }
+
+    #[test]
+    fn verdicts_are_arithmetic() {
+        for (bound, published, ours, tolerance, verdict) in [
+            (Bound::Near, Some(100.0), Some(105.0), 0.05, Verdict::Met),
+            (Bound::Near, Some(100.0), Some(95.0), 0.05, Verdict::Met),
+            (Bound::Near, Some(100.0), Some(105.1), 0.05, Verdict::Missed),
+            (Bound::Near, Some(0.0), Some(0.0), 0.05, Verdict::Met),
+            (Bound::Near, Some(0.0), Some(1.0), 0.05, Verdict::Missed),
+            (Bound::AtLeast, Some(6.0), Some(9.0), 0.0, Verdict::Met),
+            (Bound::AtLeast, Some(6.0), Some(5.9), 0.0, Verdict::Missed),
+            (Bound::AtLeast, Some(6.0), Some(5.9), 0.05, Verdict::Met),
+            (Bound::AtMost, Some(1.3), Some(1.0), 0.0, Verdict::Met),
+            (Bound::AtMost, Some(1.3), Some(1.31), 0.0, Verdict::Missed),
+            (Bound::Near, Some(1.0), None, 0.05, Verdict::Missed),
+            (Bound::Near, None, Some(1.0), 0.05, Verdict::Unknown),
+            (Bound::None, Some(1.0), Some(9.0), 0.05, Verdict::Unknown),
+        ] {
+            assert_eq!(Verdict::of(bound, published, ours, tolerance), verdict, "{bound:?} {published:?} {ours:?}");
+        }
+    }
+
+    #[test]
+    fn patterns_name_rows_or_what_they_stand_below() {
+        for (pattern, wanted) in [
+            ("healthy/512/reps", true),
+            ("prime/healthy/512/reps", true),
+            ("healthy/512/*", true),
+            ("healthy/512", true),
+            ("prime/healthy", true),
+            ("*", true),
+            ("*reps", true),
+            ("healthy/5", false),
+            ("strack/healthy", false),
+            ("reps", false),
+        ] {
+            assert_eq!(matches(pattern, "prime", "healthy/512/reps"), wanted, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_and_patterns_are_explained() {
+        for (names, only, fragment) in [
+            (&["prim"][..], None, "did you mean `prime`?"),
+            (&["zzz"], None, "known: strack, prime"),
+            (&["prime"], Some("nothing/*"), "no row matches"),
+        ] {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_string()).collect();
+            let said = choose(&names, only, false).expect_err("wrong").to_string();
+            assert!(said.contains(fragment), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_same_rows_come_out_of_any_number_of_jobs() {
+        let work = choose(&["test".to_string()], None, false).expect("sound");
+        let run = |jobs| work.run(jobs, true, || false, |_, _| ()).expect("runs").to_json();
+        assert_eq!(run(1), run(3));
+    }
+
+    #[test]
+    fn rows_are_judged_by_the_mean_over_seeds() {
+        let work = choose(&["test".to_string()], None, false).expect("sound");
+        let done = work.run(2, false, || false, |_, _| ()).expect("runs");
+        assert!(done.complete);
+        assert_eq!(done.verdicts(), [2, 1, 1]);
+        let row = done.rows.iter().find(|r| r.id == "test/met").expect("a row");
+        let seeds: Vec<f64> = row.cells[0].seeds.iter().map(|v| v.expect("finished")).collect();
+        assert_eq!(row.ours, Some(seeds.iter().sum::<f64>() / seeds.len() as f64));
+        let ratio = done.rows.iter().find(|r| r.id == "test/ratio").expect("a row");
+        assert_eq!(ratio.ours, Some(1.0));
+        let none = work.run(2, false, || true, |_, _| ()).expect("nothing to run");
+        assert!(!none.complete && none.rows.iter().all(|r| r.ours.is_none()));
+    }
+}
