@@ -20,9 +20,10 @@ fn environment(uplinks: [u16; 2]) -> Environment {
     }
 }
 
-/// No exploration, so that penalties count from the first packet on.
+/// No exploration, so that penalties count from the first packet on; scans long enough to see every tuple however orders
+/// change on the way.
 fn settled() -> PrimeConfig {
-    PrimeConfig { explore_bdp: 0.0, ..PrimeConfig::default() }
+    PrimeConfig { explore_bdp: 0.0, scan: 1000, ..PrimeConfig::default() }
 }
 
 fn build(config: PrimeConfig, uplinks: [u16; 2]) -> AnyPath {

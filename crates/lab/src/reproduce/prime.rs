@@ -381,15 +381,16 @@ fn three_tiers(table: &mut Table, settings: &mut Vec<Place>) {
         let id = format!("three-tier/healthy/{}", selector.id);
         pair(table, &id, selector.name, &selector.on(&healthy), Some(model), WIDE, "");
     }
-    // Which four, and whether in both directions, is not known of the model; only the first of these is judged.
+    // Which four is not said. The first four, in both directions, is how the slow uplinks of two tiers were placed; only that
+    // reading is judged.
     for (id, what, set, judged) in [
-        ("degraded", "four slow core links at random", &[][..], true),
-        ("random-up", "four slow core links at random, up only", &[("faults.one_way", "true")], false),
-        ("first", "the four core links of one switch slow", &[("faults.pick", "first")], false),
+        ("degraded", "the four core links of one switch slow", &[][..], true),
+        ("first-up", "the four core links of one switch slow, up only", &[("faults.one_way", "true")], false),
+        ("random", "four slow core links at random", &[("faults.pick", "random")], false),
         (
-            "first-up",
-            "the four core links of one switch slow, up only",
-            &[("faults.pick", "first"), ("faults.one_way", "true")],
+            "random-up",
+            "four slow core links at random, up only",
+            &[("faults.pick", "random"), ("faults.one_way", "true")],
             false,
         ),
     ] {

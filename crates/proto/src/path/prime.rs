@@ -36,7 +36,7 @@ parameters! {
         delay_limit: f64 = 0.0, 0.0..=1000.0, "ours: the paper speaks of various signals without naming delay";
         /// Penalties are not looked at for this many bandwidth-delay products at the start.
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Sobhani et al.: one BDP, since nothing is known before";
-        /// Look at no more than so many tuples per packet; zero: all there are.
+        /// Look at no more than so many tuples per packet; zero: as many as there are, one cycle.
         scan: u32 = 0, 0.0..=1000000.0, "ours: hardware may want 8";
     }
 }
@@ -239,8 +239,7 @@ impl Prime {
             bits: uplinks[0].next_power_of_two().ilog2() as u8,
             explore: explore.div_ceil(packet).min(u64::from(u32::MAX)) as u32,
             scan: match config.scan {
-                // A reshuffle may fall into the scan; within two cycles every tuple comes up.
-                0 => u32::from(uplinks[0]) * u32::from(uplinks[1]) * 2,
+                0 => u32::from(uplinks[0]) * u32::from(uplinks[1]),
                 scan => scan,
             },
             decay: config.decay,
