@@ -103,7 +103,7 @@ fn nscc_falls_at_once_to_what_got_through() {
         "nscc",
         false,
         "2x clean 2; 2x marked 40; 2x marked 40 lose 8; 4x clean 2",
-        &[150, 150, 5, 8, 1, 1, 7, 12, 17, 21],
+        &[150, 150, 5, 8, 8, 8, 14, 19, 23, 30],
     );
 }
 

@@ -284,7 +284,8 @@ impl Congestion for Nscc {
                     self.lose(loss.bytes);
                 }
             }
-            LossKind::Inferred | LossKind::TimedOut => self.lose(loss.bytes),
+            LossKind::Inferred => {}
+            LossKind::TimedOut => self.lose(loss.bytes),
         }
     }
 

@@ -40,6 +40,8 @@ parameters! {
     pub struct SelectiveRepeatConfig {
         /// Take any packet ahead of a hole for a loss, as single-path IRN may.
         holes: bool = false, 0.0..=1.0, "Mittal et al., SIGCOMM 2018 (IRN), section 3.1; off for sprayed profiles";
+        /// A fast recovery sends again whatever is missing below the last packet sent, also what could not be judged.
+        recover_all: bool = false, 0.0..=1.0, "ours: nothing above the highest PSN known to have arrived; the UEC simulator: true";
         /// Without trimming, give a packet up that something sent so many base RTTs later has overtaken; zero: only a window
         /// of packets held out of order or a probe tell of losses (SLEEK).
         late: f64 = 0.0, 0.0..=1000.0, "ours: strack_fast; zero as the UEC simulator";
@@ -89,6 +91,7 @@ pub struct SelectiveRepeat {
     rto_low_packets: u32,
     deadline: Time,
     window_psn: u32,
+    recover_all: bool,
     flight_max: u64,
     packet: u32,
     /// Above the highest PSN known to have arrived.
@@ -138,6 +141,7 @@ impl SelectiveRepeat {
             rto_low_packets: config.rto_low_packets,
             deadline: Time::NEVER,
             window_psn: config.window_psn,
+            recover_all: config.recover_all,
             flight_max,
             packet: environment.packet.0.clamp(1, u64::from(u32::MAX)) as u32,
             highest: 0,

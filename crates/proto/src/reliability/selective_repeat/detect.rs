@@ -56,6 +56,8 @@ impl Default for Probe {
 
 impl SelectiveRepeat {
     fn enter_recovery(&mut self, from: u64, bound: u64) {
+        let bound =
+            if self.recover_all && self.detection == LossDetection::Reordering { self.board.next() } else { bound };
         self.recovery = Some(Recovery { until: self.board.next(), bound });
         self.mark = self.mark.max(from);
     }
