@@ -5,6 +5,7 @@
 //! runs and judges. A new set is a file like it and a line in `SETS`.
 
 mod prime;
+mod shootout;
 mod strack;
 mod table;
 mod test;
@@ -37,7 +38,7 @@ pub struct Set {
 }
 
 /// All sets, in the order they are listed and run in.
-const SETS: [Set; 2] = [strack::SET, prime::SET];
+const SETS: [Set; 3] = [strack::SET, prime::SET, shootout::SET];
 
 /// Sets that are not listed: they exist for tests of what is around them.
 const HIDDEN: [Set; 1] = [test::SET];
