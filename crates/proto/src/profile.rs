@@ -69,6 +69,8 @@ parameters! {
         trimming: bool = true, 0.0..=1.0, "UEC 1.0: packet trimming";
         /// Pause upstream ports (PFC) rather than drop.
         pfc: bool = false, 0.0..=1.0, "IEEE 802.1Qbb; for RoCEv2 only";
+        /// Mark CE at the ports that lead to hosts, too.
+        ecn_last_hop: bool = true, 0.0..=1.0, "UEC simulator: at every switch; MRC, arXiv 2605.04333: not at the last hop";
         /// Mark CE above this queue length with rising probability, as a multiple of the BDP.
         ecn_low_bdp: f64 = 0.2, 0.0..=1000.0, "UEC simulator: 0.2 BDP";
         /// Mark CE with `ecn_probability` at this queue length and always above, as a multiple of the BDP.

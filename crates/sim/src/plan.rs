@@ -138,6 +138,8 @@ pub struct EcnSettings {
     pub probability: f64,
     /// Judge the queue as a packet leaves it (without that packet); otherwise as it joins (with it).
     pub at_dequeue: bool,
+    /// Mark at the ports that lead to hosts, too. A queue there says nothing against any path.
+    pub last_hop: bool,
 }
 
 /// Priority flow control of the data class, by bytes buffered per ingress port.

@@ -218,14 +218,14 @@ pub(crate) struct Marking {
 }
 
 impl Limits {
-    /// The limits of a port that runs at `fraction` of its rate.
-    pub(crate) fn new(settings: &PortSettings, fraction: f64) -> Limits {
+    /// The limits of a port that runs at `fraction` of its rate, and perhaps leads to a host.
+    pub(crate) fn new(settings: &PortSettings, fraction: f64, last_hop: bool) -> Limits {
         let scaled = |bytes: Bytes| ((bytes.0 as f64 * fraction) as u64).min(u64::from(u32::MAX)) as u32;
         Limits {
             data: scaled(settings.data_queue),
             control: scaled(settings.control_queue),
             trim: settings.trim.map(|t| t.size),
-            ecn: settings.ecn.map(|e: EcnSettings| {
+            ecn: settings.ecn.filter(|e| e.last_hop || !last_hop).map(|e: EcnSettings| {
                 let (low, high) = (scaled(e.low), scaled(e.high));
                 let slope = if high > low { e.probability / f64::from(high - low) } else { 0.0 };
                 Marking { low, high, slope, at_dequeue: e.at_dequeue }

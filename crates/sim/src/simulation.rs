@@ -297,6 +297,7 @@ mod tests {
             high: Bytes(step * [1, 3][pick(2) as usize]),
             probability: 0.3,
             at_dequeue: false,
+            last_hop: true,
         };
         let count = 4 + pick(20);
         let ends = (0..count).map(|_| {

@@ -316,7 +316,7 @@ impl<'a> Slice<'a> {
                 self.drain(i, now);
                 let Some(ends) = self.plan.topology.ends(link) else { return };
                 let nominal = self.plan.topology.level(ends.level).rate;
-                let limits = self.limits_at(fraction);
+                let limits = self.limits_at(fraction, self.ports[i].has(flag::LAST));
                 let port = &mut self.ports[i];
                 port.set_rate(if fraction == 1.0 { nominal } else { nominal.scaled(fraction) });
                 port.limits = limits;
@@ -330,8 +330,8 @@ impl<'a> Slice<'a> {
     }
 
     /// The index of the limits of ports at this fraction of their rate.
-    fn limits_at(&mut self, fraction: f64) -> u8 {
-        let limits = Limits::new(&self.plan.ports, fraction);
+    fn limits_at(&mut self, fraction: f64, last_hop: bool) -> u8 {
+        let limits = Limits::new(&self.plan.ports, fraction, last_hop);
         let index = self.limits.iter().position(|l| *l == limits).unwrap_or_else(|| {
             self.limits.push(limits);
             self.limits.len() - 1

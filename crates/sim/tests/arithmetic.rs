@@ -173,7 +173,7 @@ fn ecn_marks_from_the_very_packet_that_crosses_the_threshold() {
             let mut plan = burst_of_eight();
             let step = Bytes(threshold);
             plan.ports.priority = priority;
-            plan.ports.ecn = Some(EcnSettings { low: step, high: step, probability: 1.0, at_dequeue });
+            plan.ports.ecn = Some(EcnSettings { low: step, high: step, probability: 1.0, at_dequeue, last_hop: true });
             let m = run(&plan);
             let seen: Vec<usize> = (0..8).filter(|&f| m.connections[f].marked == 1).collect();
             assert_eq!(
@@ -187,12 +187,29 @@ fn ecn_marks_from_the_very_packet_that_crosses_the_threshold() {
 }
 
 #[test]
+fn without_marking_at_the_last_hop_only_queues_above_a_choice_of_paths_mark() {
+    let mut plan = burst_of_eight();
+    plan.ports.ecn =
+        Some(EcnSettings { low: Bytes(0), high: Bytes(0), probability: 1.0, at_dequeue: true, last_hop: false });
+    assert_eq!(run(&plan).packets.marked, 0, "all wait at the port to their receiver");
+    // Two hosts over one uplink: the queue is there.
+    let flows = [(0, 2, 100 * 4096), (1, 3, 100 * 4096)];
+    let mut plan = plain(leaf_spine(4, 2, 1), &flows);
+    plan.ports.ecn =
+        Some(EcnSettings { low: Bytes(0), high: Bytes(1), probability: 1.0, at_dequeue: true, last_hop: false });
+    let m = run(&plan);
+    assert!(m.packets.marked > 150, "{}", m.packets.marked);
+    let uplink = link(&plan.topology, "leaf0", "spine0");
+    assert_eq!(u64::from(m.links[uplink.0 as usize].marked), m.packets.marked);
+}
+
+#[test]
 fn marking_between_two_thresholds_follows_its_probability() {
     // Always between the thresholds: 1,000 packets wait for 4,160,000 B; the probability rises from 0 to 0.5.
     let n = 1000u64;
     let mut plan = plain(leaf_spine(3, 3, 1), &[(0, 2, n * 4096), (1, 2, n * 4096)]);
     let high = Bytes((n + 1) * PACKET);
-    plan.ports.ecn = Some(EcnSettings { low: Bytes(0), high, probability: 0.5, at_dequeue: true });
+    plan.ports.ecn = Some(EcnSettings { low: Bytes(0), high, probability: 0.5, at_dequeue: true, last_hop: true });
     let m = run(&plan);
     // The queue rises evenly to the full and falls evenly: a quarter of 2,000 on average, standard deviation below 21.
     assert!((400..=600).contains(&m.packets.marked), "{}", m.packets.marked);

@@ -32,6 +32,7 @@ pub(crate) struct Fabric {
 struct Switches {
     queue: Option<Size>,
     ecn: Option<bool>,
+    ecn_last_hop: Option<bool>,
     ecn_low: Option<Size>,
     ecn_high: Option<Size>,
     trimming: Option<bool>,
@@ -112,6 +113,7 @@ fn switches(section: &Section<'_>) -> Switches {
     Switches {
         queue: section.size("queue"),
         ecn: section.flag("ecn"),
+        ecn_last_hop: section.flag("ecn_last_hop"),
         ecn_low: section.size("ecn_low"),
         ecn_high: section.size("ecn_high"),
         trimming: section.flag("trimming"),
@@ -346,6 +348,7 @@ impl Fabric {
             high,
             probability: wish.ecn_probability,
             at_dequeue: wish.ecn_at_dequeue,
+            last_hop: own.ecn_last_hop.unwrap_or(wish.ecn_last_hop),
         });
         let pfc = pfc.then(|| self.pfc(packet, bdp, &complain));
         let shared = own.shared_buffer.map(|size| SharedSettings {

@@ -173,7 +173,7 @@ impl<'a> Slice<'a> {
             fifos: Vec::new(),
             ports: Vec::new(),
             offsets: [0; 4],
-            limits: vec![Limits::new(&plan.ports, 1.0)],
+            limits: vec![Limits::new(&plan.ports, 1.0, false)],
             faults: BTreeMap::new(),
             fault_events,
             switches: Vec::new(),
@@ -237,6 +237,7 @@ impl<'a> Slice<'a> {
                 port.set(flag::FIFO, fifo && is_switch);
                 port.group = topology.group_index(&ends) as u16;
                 port.set(flag::LAST, is_switch && ends.level == 0);
+                port.limits = self.limits_at(1.0, port.has(flag::LAST));
                 port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
                 self.ports.push(port);
             }

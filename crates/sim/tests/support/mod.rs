@@ -51,6 +51,7 @@ pub fn ports(topology: &Topology, profile: &Profile) -> PortSettings {
             high: of(switch.ecn_high_bdp),
             probability: switch.ecn_probability,
             at_dequeue: switch.ecn_at_dequeue,
+            last_hop: true,
         }),
         pfc: switch.pfc.then_some(PfcSettings { xoff: Bytes(62_400), xon: Bytes(49_920), headroom: Bytes(200_000) }),
         shared: None,
