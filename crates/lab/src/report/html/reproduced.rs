@@ -2,7 +2,7 @@
 
 use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
 use super::{figure, heading, stat, table, time_unit};
-use crate::report::text::reproduced::{bound, number, quantity, spread, whose};
+use crate::report::text::reproduced::{bound, notes, number, quantity, spread, whose};
 use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
@@ -45,8 +45,8 @@ pub(super) fn body(done: &Reproduction) -> String {
 /// A section's table, with what there is to say of its rows and their command lines.
 fn section(rows: &[Row]) -> String {
     let mut out = rows_table(rows);
-    for row in rows.iter().filter(|r| !r.note.is_empty()) {
-        out.push_str(&format!("<p class=\"sub\"><code>{}</code>: {}</p>\n", escape(&row.id), escape(&row.note)));
+    for (ids, note) in notes(rows) {
+        out.push_str(&format!("<p class=\"sub\"><code>{}</code>: {}</p>\n", escape(&ids.join(", ")), escape(note)));
     }
     let commands: Vec<String> = rows.iter().map(|row| escape(&row.command)).collect();
     out.push_str(&format!(

@@ -18,8 +18,8 @@ pub fn reproduction(done: &Reproduction) -> String {
     let mut out = String::new();
     for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
         out.push_str(&format!("{}\n{}\n", rows[0].section, section(rows)));
-        for row in rows.iter().filter(|r| !r.note.is_empty()) {
-            out.push_str(&format!("  {}: {}\n", row.id, row.note));
+        for (ids, note) in notes(rows) {
+            out.push_str(&format!("  {}: {note}\n", ids.join(", ")));
         }
         out.push('\n');
     }
@@ -29,6 +29,18 @@ pub fn reproduction(done: &Reproduction) -> String {
         done.rows.len()
     ));
     out
+}
+
+/// What is said of rows, those that are met aside: each note once, with the rows it is about.
+pub(crate) fn notes(rows: &[Row]) -> Vec<(Vec<&str>, &str)> {
+    let mut notes: Vec<(Vec<&str>, &str)> = Vec::new();
+    for row in rows.iter().filter(|r| !r.note.is_empty() && r.verdict != Verdict::Met) {
+        match notes.iter_mut().find(|(_, note)| *note == row.note) {
+            Some((ids, _)) => ids.push(&row.id),
+            None => notes.push((vec![&row.id], &row.note)),
+        }
+    }
+    notes
 }
 
 fn section(rows: &[Row]) -> String {
