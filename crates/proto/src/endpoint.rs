@@ -1,8 +1,11 @@
 //! A host: its connections, which of them is ready, and their timers.
 
+mod ports;
+
 use crate::connection::{Connection, Polled};
 use crate::message::Message;
-use crate::packet::{ConnectionId, Header, HostId, MessageId, Packet, PathId, Ports};
+use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
+use crate::path::PlaneStates;
 use crate::profile::{Environment, Profile};
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
@@ -30,6 +33,12 @@ pub enum Event {
         message: MessageId,
         /// Its length.
         bytes: Bytes,
+    },
+    /// A connection has used up its retries, or its peer ended it: what is not finished never will be, and nothing more is
+    /// sent. Told once.
+    Failed {
+        /// This connection.
+        connection: ConnectionId,
     },
 }
 
@@ -65,7 +74,11 @@ pub struct Endpoint {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<Event>,
     strays: u64,
+    ports: Option<Box<ports::PortStates>>,
 }
+
+/// Stands for the ports rather than a connection in the timer heap.
+const PORTS_TIMER: u32 = u32::MAX;
 
 /// Control packets that wait for a port at the most; beyond it the oldest acknowledgement is dropped, since later ones
 /// say more.
@@ -88,6 +101,7 @@ impl Endpoint {
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
             strays: 0,
+            ports: None,
         }
     }
 
@@ -96,7 +110,11 @@ impl Endpoint {
         let id = ConnectionId(self.connections.len() as u32);
         self.control_burst = open.profile.transport.control_burst;
         let peer = (open.peer, open.peer_connection);
-        self.connections.push(Connection::new(open.profile, &open.environment, self.host, peer, open.random));
+        let mut connection = Connection::new(open.profile, &open.environment, self.host, peer, open.random);
+        if self.ports.is_some() {
+            connection.handle_ports(Time::ZERO, self.ports_up());
+        }
+        self.connections.push(connection);
         id
     }
 
@@ -134,12 +152,37 @@ impl Endpoint {
                         bytes: Bytes(bytes),
                     });
                 }
+                if connection.wants_idle_probe() {
+                    self.settle(now, id);
+                }
                 return;
             }
-            Header::Probe { number } => return connection.handle_probe(packet, *number, &mut reply),
+            Header::Probe { number } => {
+                connection.handle_probe(now, packet, *number, &mut reply);
+                if connection.wants_idle_probe() {
+                    self.settle(now, id);
+                }
+                return;
+            }
             Header::Ack(ack) => connection.handle_ack(now, ack, packet.flags),
-            Header::Nack(nack) => connection.handle_nack(now, nack, packet.flags),
+            Header::Nack(nack) => {
+                connection.handle_nack(now, nack, packet.flags);
+                if connection.take_failure() {
+                    self.events.push_back(Event::Failed { connection: packet.connection });
+                }
+            }
             Header::Cnp => connection.handle_notification(now),
+            Header::Operation { number, operation } => {
+                connection.handle_operation(now, packet, *number, *operation, &mut reply);
+                if let Operation::PortStatus(up) = *operation {
+                    self.handle_port_status(now, id, *number, up);
+                }
+                return self.settle(now, id);
+            }
+            Header::Answer(Answer { port_status: true, number, .. }) => {
+                return self.handle_status_answer(now, id, *number);
+            }
+            Header::Answer(answer) => connection.handle_answer(now, answer),
         }
         while let Some(message) = connection.reliability.take_finished() {
             self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
@@ -154,11 +197,18 @@ impl Endpoint {
                 return;
             }
             self.timers.pop();
+            if id == PORTS_TIMER {
+                self.handle_ports_timeout(now, at);
+                continue;
+            }
             let connection = &mut self.connections[id as usize];
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 connection.handle_timeout(now);
+                if connection.take_failure() {
+                    self.events.push_back(Event::Failed { connection: ConnectionId(id) });
+                }
                 self.settle(now, id);
             }
         }
@@ -316,6 +366,42 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn penalties(&self, connection: ConnectionId) -> Vec<u32> {
         self.connections[connection.0 as usize].penalties()
+    }
+
+    /// How the paths of each plane (NIC port) of a connection fare: how many are in use, in reserve, assumed bad or denied;
+    /// empty if its path selector keeps no such record.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn planes(&self, connection: ConnectionId) -> Vec<PlaneStates> {
+        self.connections[connection.0 as usize].planes()
+    }
+
+    /// Paths that a connection has taken out so far, those that came back, and those it kept because too few were left.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn path_turnover(&self, connection: ConnectionId) -> [u64; 3] {
+        self.connections[connection.0 as usize].path_turnover()
+    }
+
+    /// The controller forbids a connection a path until it allows it again. False if the connection does not have it.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn deny_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
+        self.connections[connection.0 as usize].deny_path(now, path)
+    }
+
+    /// The controller declares a connection's path good, whatever was held against it. False if the connection does not have
+    /// it.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn allow_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
+        let known = self.connections[connection.0 as usize].allow_path(now, path);
+        self.settle(now, connection.0);
+        known
     }
 
     /// A connection's wire bytes in flight.

@@ -87,7 +87,7 @@ impl Slice<'_> {
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
-            Header::Data(_) | Header::Cnp | Header::Probe { .. } => {}
+            Header::Data(_) | Header::Cnp | Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
         let host = &mut self.hosts[h];
         host.now = now;
@@ -189,7 +189,7 @@ impl Slice<'_> {
             Header::Ack(_) => self.packets.acks += 1,
             Header::Nack(_) => self.packets.nacks += 1,
             Header::Cnp => self.packets.notifications += 1,
-            Header::Probe { .. } => {}
+            Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
         self.transmit(first + plane, &packet, now);
     }
@@ -207,6 +207,8 @@ impl Slice<'_> {
                     self.pull(host, now, trigger, 2 * message.0);
                 }
             }
+            // What is not finished stays unfinished, and the report says so.
+            Told::Failed { .. } => {}
             Told::Received { message, .. } => {
                 self.flows[message.0 as usize].received = Some(Time(now));
                 if let Some(trigger) = self.plan.flows[message.0 as usize].on_received {

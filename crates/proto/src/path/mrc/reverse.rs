@@ -1,0 +1,96 @@
+//! By which path acknowledgements go: an entropy value is directional, so the way back needs some of its own.
+//!
+//! One path per plane, confirmed by acknowledgements of our own data or, where we send none, by a probe of a random path
+//! once per round trip. What was not confirmed for long is not believed: then the way the data came is the better guess.
+
+use super::set::EvSet;
+use crate::packet::PathId;
+use crate::path::spread::next_port;
+use crate::rng::Random;
+use crate::units::{Span, Time};
+
+#[derive(Clone, Debug)]
+pub(super) struct Reverse {
+    /// For each plane: the entropy of a path that worked, and when that was known.
+    planes: Box<[(u32, Time)]>,
+    base_rtt: Span,
+    enabled: bool,
+    /// A probe is due: data arrives and nothing else confirms paths.
+    due: bool,
+    probe_at: Time,
+    number: u16,
+    /// The probe on its way; the latest counts.
+    asked: Option<(u16, PathId)>,
+    /// The plane whose turn to be probed it is.
+    turn: u8,
+}
+
+impl Reverse {
+    pub(super) fn new(enabled: bool, ports: u8, base_rtt: Span) -> Reverse {
+        Reverse {
+            planes: vec![(0, Time::NEVER); usize::from(ports)].into(),
+            base_rtt,
+            enabled,
+            due: false,
+            probe_at: Time::ZERO,
+            number: 0,
+            asked: None,
+            turn: 0,
+        }
+    }
+
+    /// A packet of ours got through by `path`. Looked into once per round trip and plane.
+    #[inline]
+    pub(super) fn confirm(&mut self, now: Time, path: PathId, set: &EvSet) {
+        let Some(&(_, since)) = self.planes.get(usize::from(path.port())) else { return };
+        if self.enabled && (since == Time::NEVER || now >= since + self.base_rtt) && set.find(path).is_some() {
+            self.planes[usize::from(path.port())] = (path.entropy(), now);
+            self.probe_at = now + self.base_rtt;
+        }
+    }
+
+    /// The way back for what `arrived` calls for.
+    #[inline]
+    pub(super) fn path(&mut self, now: Time, arrived: PathId) -> PathId {
+        if !self.enabled {
+            return arrived;
+        }
+        if now >= self.probe_at {
+            self.due = true;
+            self.probe_at = now + self.base_rtt;
+        }
+        let believed = self.base_rtt * (2 * (self.planes.len() as u64 + 1));
+        match self.planes.get(usize::from(arrived.port())) {
+            Some(&(entropy, since)) if since != Time::NEVER && now < since + believed => {
+                PathId::new(arrived.port(), entropy)
+            }
+            _ => arrived,
+        }
+    }
+
+    pub(super) const fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Takes a probe that is due, of a random path by one of these ports.
+    pub(super) fn take(&mut self, free: u32, set: &EvSet, random: &mut Random) -> Option<(PathId, u16)> {
+        if !self.due || free == 0 {
+            return None;
+        }
+        self.due = false;
+        let port = next_port(free, self.turn);
+        self.turn = if usize::from(port) + 1 < self.planes.len() { port + 1 } else { 0 };
+        let path = set.draw(port, random);
+        self.number = self.number.wrapping_add(1);
+        self.asked = Some((self.number, path));
+        Some((path, self.number))
+    }
+
+    /// A probe was answered.
+    pub(super) fn answered(&mut self, now: Time, path: PathId, number: u16) {
+        if self.asked == Some((number, path)) {
+            self.asked = None;
+            self.planes[usize::from(path.port())] = (path.entropy(), now);
+        }
+    }
+}
