@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::packet::{
     Ack, Answer, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Operation, Packet, PathId, Ports, Psn,
 };
-use crate::path::{AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PlaneStates};
+use crate::path::{AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PathState, PlaneStates};
 use crate::profile::{Environment, Profile};
 use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
 use crate::rng::Random;
@@ -93,6 +93,10 @@ impl Connection {
 
     pub(crate) fn planes(&self) -> Vec<PlaneStates> {
         self.path.planes()
+    }
+
+    pub(crate) fn path_states(&self) -> Vec<PathState> {
+        self.path.path_states()
     }
 
     pub(crate) fn path_turnover(&self) -> [u64; 3] {

@@ -5,7 +5,7 @@ mod ports;
 use crate::connection::{Connection, Polled};
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
-use crate::path::PlaneStates;
+use crate::path::{PathState, PlaneStates};
 use crate::profile::{Environment, Profile};
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
@@ -75,6 +75,10 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     strays: u64,
     ports: Option<Box<ports::PortStates>>,
+    /// The ports that may be used, one bit each; all of them until the world tells otherwise.
+    up: u32,
+    /// Some plane has led nowhere, for us or a peer: control packets keep to theirs.
+    planes_differ: bool,
 }
 
 /// Stands for the ports rather than a connection in the timer heap.
@@ -102,6 +106,8 @@ impl Endpoint {
             events: VecDeque::new(),
             strays: 0,
             ports: None,
+            up: u32::MAX,
+            planes_differ: false,
         }
     }
 
@@ -111,8 +117,8 @@ impl Endpoint {
         self.control_burst = open.profile.transport.control_burst;
         let peer = (open.peer, open.peer_connection);
         let mut connection = Connection::new(open.profile, &open.environment, self.host, peer, open.random);
-        if self.ports.is_some() {
-            connection.handle_ports(Time::ZERO, self.ports_up());
+        if self.up != u32::MAX {
+            connection.handle_ports(Time::ZERO, self.up);
         }
         self.connections.push(connection);
         id
@@ -278,12 +284,14 @@ impl Endpoint {
     /// A control packet leaves by the port that its data came in by, or else by the lowest free one.
     #[inline]
     fn take_control(&mut self, free: Ports) -> Option<Packet> {
-        if free.control == 0 || self.control.is_empty() {
+        let free = free.control & self.up;
+        if free == 0 {
             return None;
         }
-        let mut packet = self.control.pop_front()?;
-        if free.control.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
-            packet.path = PathId::new(free.control.trailing_zeros() as u8, packet.path.entropy());
+        let packet = if self.planes_differ { self.take_control_of(free) } else { self.control.pop_front() };
+        let mut packet = packet?;
+        if free.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
+            packet.path = PathId::new(free.trailing_zeros() as u8, packet.path.entropy());
         }
         Some(packet)
     }
@@ -375,6 +383,14 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn planes(&self, connection: ConnectionId) -> Vec<PlaneStates> {
         self.connections[connection.0 as usize].planes()
+    }
+
+    /// Every path of a connection's set and its state; empty if its path selector keeps no such record.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn path_states(&self, connection: ConnectionId) -> Vec<PathState> {
+        self.connections[connection.0 as usize].path_states()
     }
 
     /// Paths that a connection has taken out so far, those that came back, and those it kept because too few were left.

@@ -64,6 +64,31 @@ pub enum PathProbe {
     },
 }
 
+/// The state of a path in MRC's set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PathStatus {
+    /// Packets take it.
+    Good = 0,
+    /// It is passed over when its turn comes, and good then.
+    Skip = 1,
+    /// It has lost something; probes decide.
+    AssumedBad = 2,
+    /// The controller forbids it.
+    Denied = 3,
+}
+
+/// One path of MRC's set, for those who watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathState {
+    /// The path.
+    pub path: PathId,
+    /// Its state.
+    pub status: PathStatus,
+    /// Is it in use rather than in reserve?
+    pub active: bool,
+}
+
 /// How the paths of one plane fare, for those who watch: how many of them are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneStates {
@@ -138,6 +163,10 @@ pub trait PathSelector: Send {
     }
     /// How the paths of each plane fare; empty if no such record is kept.
     fn planes(&self) -> Vec<PlaneStates> {
+        Vec::new()
+    }
+    /// Every path and its state; empty if no such record is kept.
+    fn path_states(&self) -> Vec<PathState> {
         Vec::new()
     }
     /// Paths taken out so far, those that came back, and those kept because too few were left.
@@ -331,6 +360,9 @@ impl PathSelector for AnyPath {
     }
     fn planes(&self) -> Vec<PlaneStates> {
         each!(self, s => s.planes())
+    }
+    fn path_states(&self) -> Vec<PathState> {
+        each!(self, s => s.path_states())
     }
     fn turnover(&self) -> [u64; 3] {
         each!(self, s => s.turnover())

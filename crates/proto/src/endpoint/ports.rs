@@ -3,15 +3,13 @@
 //! Only connections whose path selector is MRC's take part; without any, nothing is remembered or sent.
 
 use super::{Endpoint, PORTS_TIMER};
-use crate::packet::{Flags, Header, HostId, Operation};
+use crate::packet::{Flags, Header, HostId, Operation, Packet};
 use crate::path::MrcConfig;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 
 /// What is known of our ports, from the first change on.
 pub(super) struct PortStates {
-    /// The ports that are used, one bit each.
-    up: u32,
     /// Ports that came back and have to stay for a while first, and when that is over.
     rising: Vec<(Time, u8)>,
     /// The number of the latest status.
@@ -39,11 +37,10 @@ const AGAIN: Span = Span::from_ms(1);
 /// ... so often; a peer that answers none of these is gone, and the refresh will do.
 const TRIES: u32 = 8;
 
-impl PortStates {
-    fn refresh(&self) -> bool {
-        self.up != u32::MAX
-    }
+/// Control packets that are looked at for one whose port is free. Ours: as many as wait during one packet's time.
+const LOOKAHEAD: usize = 32;
 
+impl PortStates {
     fn next(&self) -> Time {
         let rising = self.rising.iter().map(|r| r.0);
         rising.chain(self.peers.iter().map(|p| p.at)).min().unwrap_or(Time::NEVER)
@@ -60,19 +57,18 @@ impl Endpoint {
         if self.ports.is_none() {
             let Some(config) = self.connections.iter().find_map(|c| c.mrc()) else { return };
             let (peers, rising) = (Vec::new(), Vec::new());
-            self.ports =
-                Some(Box::new(PortStates { up: u32::MAX, rising, number: 0, peers, config, timer: Time::NEVER }));
+            self.ports = Some(Box::new(PortStates { rising, number: 0, peers, config, timer: Time::NEVER }));
         }
         let Some(ports) = &mut self.ports else { return };
         let bit = 1 << port;
         if up {
-            if ports.up & bit == 0 && !ports.rising.iter().any(|r| r.1 == port) {
+            if self.up & bit == 0 && !ports.rising.iter().any(|r| r.1 == port) {
                 ports.rising.push((now + ports.config.port_hold, port));
             }
         } else {
             ports.rising.retain(|r| r.1 != port);
-            if ports.up & bit != 0 {
-                ports.up &= !bit;
+            if self.up & bit != 0 {
+                self.up &= !bit;
                 self.announce(now);
             }
         }
@@ -89,17 +85,18 @@ impl Endpoint {
             at > now
         });
         if ready != 0 {
-            ports.up |= ready;
+            self.up |= ready;
             self.announce(now);
         }
     }
 
     /// The set of ports has changed: connections and peers must know.
     fn announce(&mut self, now: Time) {
+        self.planes_differ = true;
         let Some(ports) = &mut self.ports else { return };
         ports.number = ports.number.wrapping_add(1);
         ports.peers.clear();
-        let up = ports.up;
+        let up = self.up;
         for (id, connection) in self.connections.iter_mut().enumerate() {
             connection.handle_ports(now, up);
             if connection.mrc().is_some() && !ports.peers.iter().any(|p| p.host == connection.peer()) {
@@ -116,15 +113,15 @@ impl Endpoint {
     /// Sends the present status to every peer whose turn it is.
     fn tell(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
-        let refresh = ports.refresh();
+        let refresh = self.up != u32::MAX;
         let copies = ports.config.status_copies;
         for peer in &mut ports.peers {
             if peer.at > now {
                 continue;
             }
             let connection = &mut self.connections[peer.connection as usize];
-            let header = Header::Operation { number: ports.number, operation: Operation::PortStatus(ports.up) };
-            let planes = (0..32u8).filter(|port| ports.up >> port & 1 == 1);
+            let header = Header::Operation { number: ports.number, operation: Operation::PortStatus(self.up) };
+            let planes = (0..32u8).filter(|port| self.up >> port & 1 == 1);
             for path in planes.filter_map(|port| connection.plane_path(port)).take(copies as usize).collect::<Vec<_>>()
             {
                 if self.control.len() < super::CONTROL_MAX {
@@ -161,8 +158,20 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
+    /// The first control packet whose own port is free; only one whose port is down may leave by another, since we cannot tell
+    /// here which planes lead to its peer. Few are looked at: a port is busy for one packet's time.
+    pub(super) fn take_control_of(&mut self, free: u32) -> Option<Packet> {
+        let may = |packet: &Packet| {
+            let bit = 1u32.checked_shl(u32::from(packet.path.port())).unwrap_or(0);
+            free & bit != 0 || self.up & bit == 0
+        };
+        let at = self.control.iter().take(LOOKAHEAD).position(may)?;
+        self.control.remove(at)
+    }
+
     /// A peer says which of its ports are up: all connections to it should know.
     pub(super) fn handle_port_status(&mut self, now: Time, id: u32, number: u16, up: u32) {
+        self.planes_differ |= up != u32::MAX;
         let peer = self.connections[id as usize].peer();
         for other in 0..self.connections.len() {
             if self.connections[other].peer() == peer {
@@ -176,7 +185,7 @@ impl Endpoint {
     pub(super) fn handle_status_answer(&mut self, now: Time, id: u32, number: u16) {
         let host = self.connections[id as usize].peer();
         let Some(ports) = &mut self.ports else { return };
-        let refresh = ports.refresh();
+        let refresh = self.up != u32::MAX;
         let every = ports.config.status_refresh;
         if let Some(peer) = ports.peers.iter_mut().find(|p| p.host == host)
             && number == ports.number
@@ -186,10 +195,5 @@ impl Endpoint {
             peer.at = if refresh { now + every } else { Time::NEVER };
         }
         self.arm_ports(now);
-    }
-
-    /// The ports that a connection opened now may use.
-    pub(super) fn ports_up(&self) -> u32 {
-        self.ports.as_ref().map_or(u32::MAX, |ports| ports.up)
     }
 }

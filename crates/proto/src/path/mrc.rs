@@ -9,7 +9,7 @@ mod reverse;
 mod set;
 
 use super::spread::{PORTS_MAX, next_port};
-use super::{PathFeedback, PathProbe, PathSelector, PlaneStates};
+use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
 use crate::packet::{PathId, Ports};
 use crate::parameters;
 use crate::profile::Environment;
@@ -17,7 +17,7 @@ use crate::rng::Random;
 use crate::units::{Rate, Span, Time};
 use probes::Probes;
 use reverse::Reverse;
-use set::{EvSet, State};
+use set::EvSet;
 
 parameters! {
     /// MRC's set of entropy values, and what is done about ports.
@@ -156,10 +156,9 @@ impl Mrc {
     #[inline]
     fn pick(&mut self, free: u32, wanted: State) -> Option<PathId> {
         let mut left = free;
-        let mut restored = false;
         let mut port = next_port(left, self.turn);
         loop {
-            if let Some(path) = self.set.pick(port, wanted, &mut restored, &mut self.random) {
+            if let Some(path) = self.set.pick(port, wanted, &mut self.random) {
                 self.turn = if port + 1 < self.ports { port + 1 } else { 0 };
                 return Some(path);
             }
@@ -200,7 +199,11 @@ impl PathSelector for Mrc {
     }
 
     fn penalties(&self) -> Vec<u32> {
-        self.set.states().map(|state| state as u32).collect()
+        self.set.states().map(|state| state.status as u32).collect()
+    }
+
+    fn path_states(&self) -> Vec<PathState> {
+        self.set.states().collect()
     }
 
     fn on_probe_answer(&mut self, now: Time, path: PathId, number: u32, feedback: PathFeedback) {

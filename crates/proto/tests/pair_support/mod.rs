@@ -44,6 +44,15 @@ pub(crate) struct Chance {
     pub(crate) late: Span,
 }
 
+/// A NIC's port is down, and its NIC sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outage {
+    pub(crate) side: usize,
+    pub(crate) port: u8,
+    pub(crate) from: Time,
+    pub(crate) until: Time,
+}
+
 /// Two endpoints and what lies between them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -54,6 +63,9 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     /// Ports of both NICs that are never idle.
     pub(crate) blocked: u32,
+    /// What leaves at this time is lost, silently.
+    pub(crate) dead: fn(Time, &Packet) -> bool,
+    pub(crate) outages: Vec<Outage>,
     pub(crate) seed: u64,
 }
 
@@ -68,8 +80,18 @@ impl World {
         let rate = Rate::from_gbps(400);
         let queue = rate.bytes_in(RTT);
         let environment = Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], queue };
-        World { profile, environment, connections: 1, posts: vec![], chance: Chance::default(), blocked: 0, seed: 1 }
-            .packets(64)
+        World {
+            profile,
+            environment,
+            connections: 1,
+            posts: vec![],
+            chance: Chance::default(),
+            blocked: 0,
+            dead: |_, _| false,
+            outages: vec![],
+            seed: 1,
+        }
+        .packets(64)
     }
 
     /// One message of so many full packets instead.
@@ -371,6 +393,10 @@ pub(crate) struct Pair<'a> {
     air: BTreeMap<(Time, u64), (usize, Packet)>,
     order: u64,
     posts: Vec<(usize, Post)>,
+    /// Ports that go down or up, latest first: when, on which side, which, and whether it is up then.
+    ports: Vec<(Time, usize, u8, bool)>,
+    /// Which ports of each side are down.
+    down: [u32; 2],
     flows: [Vec<Flow>; 2],
     sent: Vec<Sent>,
     finished: Time,
@@ -410,6 +436,10 @@ impl<'a> Pair<'a> {
         let mut posts: Vec<(usize, Post)> = world.posts.iter().copied().enumerate().collect();
         posts.sort_by_key(|(_, p)| p.at);
         posts.reverse();
+        let both =
+            world.outages.iter().flat_map(|o| [(o.from, o.side, o.port, false), (o.until, o.side, o.port, true)]);
+        let mut ports: Vec<(Time, usize, u8, bool)> = both.collect();
+        ports.sort_by_key(|p| std::cmp::Reverse(p.0));
         let flows = || (0..world.connections).map(|_| Flow::default()).collect();
         Pair {
             world,
@@ -419,6 +449,8 @@ impl<'a> Pair<'a> {
             air: BTreeMap::new(),
             order: 0,
             posts,
+            ports,
+            down: [0; 2],
             flows: [flows(), flows()],
             sent: Vec::new(),
             finished: Time::ZERO,
@@ -463,7 +495,7 @@ impl<'a> Pair<'a> {
         if !s.endpoint.wants_transmit() {
             return Time::NEVER;
         }
-        let idle = |port: usize| self.world.blocked >> port & 1 == 0;
+        let idle = |port: usize| (self.world.blocked | self.down[side]) >> port & 1 == 0;
         s.busy_until
             .iter()
             .enumerate()
@@ -479,8 +511,11 @@ impl<'a> Pair<'a> {
         let arrival = self.air.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
         let timers = [0, 1].map(|i| self.sides[i].endpoint.poll_timeout().unwrap_or(Time::NEVER));
         let transmit = [0, 1].map(|i| self.transmit_at(i));
-        let next =
-            [post, arrival, timers[0], timers[1], transmit[0], transmit[1]].into_iter().min().unwrap_or(Time::NEVER);
+        let port = self.ports.last().map_or(Time::NEVER, |p| p.0);
+        let next = [post, arrival, timers[0], timers[1], transmit[0], transmit[1], port]
+            .into_iter()
+            .min()
+            .unwrap_or(Time::NEVER);
         let idle = post == Time::NEVER && arrival == Time::NEVER && transmit == [Time::NEVER; 2];
         if next == Time::NEVER || (idle && self.finished_count == self.world.posts.len()) {
             return false;
@@ -488,7 +523,12 @@ impl<'a> Pair<'a> {
         assert!(next < LIMIT, "no end in sight at {}", self.now);
         // A timer that was overslept is seen to at once; time itself never runs backwards.
         self.now = self.now.max(next);
-        if post == next {
+        if port == next {
+            let (_, side, port, up) = self.ports.pop().expect("a port");
+            self.down[side] = if up { self.down[side] & !(1 << port) } else { self.down[side] | 1 << port };
+            self.sides[side].endpoint.handle_port(self.now, port, up);
+            self.sides[side].stuck = false;
+        } else if post == next {
             let (id, post) = self.posts.pop().expect("a message to post");
             self.post(id, post);
         } else if arrival == next {
@@ -526,7 +566,7 @@ impl<'a> Pair<'a> {
         let s = &mut self.sides[side];
         let mut mask = 0;
         for (port, &at) in s.busy_until.iter().enumerate() {
-            mask |= u32::from(at <= now && world.blocked >> port & 1 == 0) << port;
+            mask |= u32::from(at <= now && (world.blocked | self.down[side]) >> port & 1 == 0) << port;
         }
         let free = Ports { data: mask, control: mask };
         let before: Vec<(u64, u64)> = (0..world.connections)
@@ -548,6 +588,10 @@ impl<'a> Pair<'a> {
             self.note_data(side, &packet, &data, before[packet.connection.0 as usize]);
         }
         self.sent.push(Sent { at: now, side, packet });
+        let cut = (self.down[0] | self.down[1]) >> packet.path.port() & 1 == 1;
+        if cut || (world.dead)(now, &packet) {
+            return;
+        }
         for (late, packet) in self.wire.carry(side, &packet) {
             self.order += 1;
             self.air.insert((end + DELAY + late, self.order), (1 - side, packet));

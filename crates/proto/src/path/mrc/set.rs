@@ -2,22 +2,8 @@
 
 use super::MrcConfig;
 use crate::packet::PathId;
-use crate::path::PlaneStates;
+use crate::path::{PathState, PathStatus as State, PlaneStates};
 use crate::rng::Random;
-
-/// The state of an entropy value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum State {
-    /// Packets take it.
-    Good = 0,
-    /// It is passed over when its turn comes, and good then.
-    Skip = 1,
-    /// It has lost something; probes decide.
-    AssumedBad = 2,
-    /// The controller forbids it.
-    Denied = 3,
-}
 
 /// Where the fabric does not tell how many paths a plane has: so many, as sprays have.
 const UNKNOWN: u32 = 64;
@@ -42,6 +28,8 @@ struct Plane {
     cursor: u16,
     /// Active slots that are good or skip once.
     good: u16,
+    /// Those of them that skip once.
+    skip: u16,
 }
 
 impl EvSet {
@@ -62,7 +50,7 @@ impl EvSet {
         EvSet {
             states: vec![State::Good; count].into(),
             entropies: entropies.into(),
-            planes: vec![Plane { cursor: 0, good: active as u16 }; usize::from(ports)].into(),
+            planes: vec![Plane { cursor: 0, good: active as u16, skip: 0 }; usize::from(ports)].into(),
             row: row as u16,
             active: active as u16,
             active_min,
@@ -88,8 +76,13 @@ impl EvSet {
         self.states[slot]
     }
 
-    pub(super) fn states(&self) -> impl Iterator<Item = State> + '_ {
-        self.states.iter().copied()
+    /// All of them, plane by plane.
+    pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
+        (0..self.states.len()).map(|slot| PathState {
+            path: PathId::new((slot / usize::from(self.row)) as u8, self.entropies[slot]),
+            status: self.states[slot],
+            active: self.is_active(slot),
+        })
     }
 
     pub(super) fn is_active(&self, slot: usize) -> bool {
@@ -108,6 +101,8 @@ impl EvSet {
             let plane = &mut self.planes[slot / usize::from(self.row)];
             plane.good -= u16::from(usable(before));
             plane.good += u16::from(usable(state));
+            plane.skip -= u16::from(before == State::Skip);
+            plane.skip += u16::from(state == State::Skip);
         }
     }
 
@@ -143,35 +138,35 @@ impl EvSet {
         }
     }
 
-    /// The next active path of a plane whose state is `wanted`, in rounds of a new order each. On the way a slot to be skipped
-    /// becomes good, but is not used at this visit; one such per packet (`restored`).
+    /// The next active path of a plane whose state is `wanted`, in rounds of a new order each. On the way the first one to be
+    /// skipped becomes good, but packets take it from its next turn on; unless all are to be skipped.
     #[inline]
-    pub(super) fn pick(&mut self, port: u8, wanted: State, restored: &mut bool, random: &mut Random) -> Option<PathId> {
+    pub(super) fn pick(&mut self, port: u8, wanted: State, random: &mut Random) -> Option<PathId> {
         let start = self.start(port);
-        if wanted == State::Good && self.planes[usize::from(port)].good == 0 {
+        let Plane { good, skip, .. } = self.planes[usize::from(port)];
+        if wanted == State::Good && good == 0 {
             return None;
         }
-        // What the present round has left, one that visits every slot, and one more to meet again what that one restored.
-        for _ in 0..3 * u32::from(self.active) {
+        let all_skip = good == skip;
+        let mut restored = None;
+        // What the present round has left, and one that visits every slot.
+        for _ in 0..2 * u32::from(self.active) {
             let cursor = self.planes[usize::from(port)].cursor;
             let slot = start + usize::from(cursor);
             let path = PathId::new(port, self.entropies[slot]);
             let state = self.states[slot];
+            if state == State::Skip && wanted == State::Good && restored.is_none() {
+                self.set_state(slot, State::Good);
+                restored = Some(path);
+            }
             if cursor + 1 < self.active {
                 self.planes[usize::from(port)].cursor = cursor + 1;
             } else {
                 self.planes[usize::from(port)].cursor = 0;
                 self.shuffle(start, random);
             }
-            if state == wanted {
+            if (state == wanted && restored != Some(path)) || (state == State::Skip && all_skip) {
                 return Some(path);
-            }
-            if state == State::Skip && !*restored {
-                *restored = true;
-                let slot = if cursor + 1 < self.active { Some(slot) } else { self.find(path) };
-                if let Some(slot) = slot {
-                    self.states[slot] = State::Good;
-                }
             }
         }
         None
