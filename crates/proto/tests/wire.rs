@@ -234,6 +234,122 @@ fn a_cnp_looks_as_the_standard_has_it() {
     assert_eq!(bytes[12..], [0; 16]);
 }
 
+fn mrc(header: Header, flags: Flags) -> Packet {
+    Packet { header, flags, ..data(0, Flags::NONE) }
+}
+
+#[test]
+fn an_mrc_write_looks_as_the_specification_has_it() {
+    let bytes = bytes_of(WireFormat::Mrc, &data(0x1_0000_1000, Flags::ACK_REQUEST.with(Flags::RETRANSMITTED)));
+    #[rustfmt::skip]
+    assert_eq!(bytes, [
+        0xc7, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0xb0, 0x12, 0x34, 0x56, // BTH: middle; ack request, again, timestamp
+        0, 9, 0, 9, // METH: RQMSN, MSN
+        0, 0, 0, 1, // TSETH: type 1
+        0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 9, 0, 0, 0x10, 0, // RETH: offset, message, length
+    ]);
+    for (offset, flags, opcode, length) in [
+        (0, Flags::NONE, 0xc6, 36),
+        (4096, Flags::NONE, 0xc7, 36),
+        (4096, Flags::LAST, 0xc9, 40),
+        (0, Flags::LAST, 0xcb, 40),
+    ] {
+        let bytes = bytes_of(WireFormat::Mrc, &data(offset, flags));
+        assert_eq!((bytes[0], bytes.len()), (opcode, length));
+        // The immediate of the last packet is the message's number.
+        assert_eq!(bytes[36..], [0u8, 0, 0, 9][..length - 36]);
+    }
+}
+
+#[test]
+fn an_mrc_sack_looks_as_the_specification_has_it() {
+    let ack = |acked: u64| {
+        Header::Ack(Ack {
+            cumulative: Psn::new(0x1000),
+            sack_base: Psn::new(0x1002),
+            sack: SackBits::new(0x8000_0000_0000_0005),
+            acked: Psn::new(acked),
+            path: PathId::new(3, 0x51),
+            received: 0x0a_0b0c,
+            out_of_order: 7,
+        })
+    };
+    #[rustfmt::skip]
+    let mut expected = vec![
+        0xdc, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0x00, 0x00, 0x0f, 0xff, // BTH: PSN is the last one below the hole
+        0x00, 0x20, 0x00, 0x06, // skip once; the packet that caused it is six above that
+        0x03, 0x00, 0x00, 0x51, // entropy
+        0x00, 0x00, 0xcd, 0xef, // source and destination context
+        0x00, 0x00, 0x0f, 0xff, // cumulative
+        0x00, 0x00, 0x00, 0x03, // CC type and flags, MPR, where the bitmap begins
+        0x80, 0, 0, 0, 0, 0, 0, 0x05,
+        0, 0, 0, 7, // timestamp, packets held
+        0x00, 0x0a, 0x0b, 0x0c, // no penalty, received in 256 B
+    ];
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x1005), Flags::MARKED)), expected);
+    // One that answers a probe has the probe's number there; one below the cumulative has a negative offset.
+    expected[13..16].copy_from_slice(&[0x02, 0x80, 0x01]);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x8001), Flags::PROBE_ANSWER)), expected);
+    expected[13..16].copy_from_slice(&[0x40, 0xff, 0xff]);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x0ffe), Flags::ALWAYS_SKIP)), expected);
+    let far = mrc(ack(0x1000 + (1 << 15)), Flags::NONE);
+    assert_eq!(wire::encode(WireFormat::Mrc, &far, &mut Vec::new()), Err(WireError::Unencodable));
+}
+
+#[test]
+fn mrcs_other_packets_look_as_the_specification_has_them() {
+    let nack = |reason| {
+        let (psn, cumulative) = (Psn::new(0x0203_04), Psn::new(0x0203_01));
+        Header::Nack(Nack { psn, cumulative, path: PathId::new(1, 2), reason })
+    };
+    #[rustfmt::skip]
+    let mut expected = vec![
+        0xdd, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0x00, 0x02, 0x03, 0x04, // BTH: PSN is the one wanted
+        0x00, 0x00, 0x01, 0x00, // trimmed
+        0x01, 0x00, 0x00, 0x02, // entropy
+        0x00, 0x00, 0xcd, 0xef, // source and destination context
+        0x00, 0x02, 0x03, 0x04, // PSN
+        0x20, 0x03, 0x00, 0x00, // CC type 2; ours: three above the cumulative; timestamp
+    ];
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(nack(NackReason::Missing), Flags::NONE)), expected);
+    for (reason, flags, code) in [
+        (NackReason::Missing, Flags::TRIMMED_AT_LAST_HOP, 0x02),
+        (NackReason::NoTracker, Flags::NONE, 0x06),
+        (NackReason::NoBuffer, Flags::NONE, 0x07),
+        (NackReason::NoResource, Flags::NONE, 0x0a),
+        (NackReason::BeyondWindow, Flags::NONE, 0x0b),
+        (NackReason::Fatal, Flags::NONE, 0x19),
+    ] {
+        expected[14] = code;
+        assert_eq!(bytes_of(WireFormat::Mrc, &mrc(nack(reason), flags)), expected);
+    }
+    #[rustfmt::skip]
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(Header::Probe { number: 0x8001 }, Flags::NONE)), [
+        0xde, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0, 0, 0, 0, // BTH: no PSN
+        0, 0, 0, 0, 0x80, 0x01, 0, 0, 0, 0, 0xcd, 0xef, 0, 0, 0, 1, // PETH: number, contexts, timestamp of type 1
+    ]);
+    #[rustfmt::skip]
+    let mut request = vec![
+        0xd8, 0x01, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x01, 0x02, // BTH: to QP 2; PSN is the number
+        0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xfb, // ERTH: port status, all but the third
+        0x00, 0xab, 0xcd, 0xef, 0x00, 0x00, 0x00, 0x01, // ours: the connection; timestamp of type 1
+    ];
+    let operation = |operation| Header::Operation { number: 0x102, operation };
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(operation(Operation::PortStatus(!4)), Flags::NONE)), request);
+    request[13] = 1;
+    request[16..20].fill(0);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(operation(Operation::PathProbe), Flags::NONE)), request);
+    let answer = Header::Answer(Answer { port_status: false, number: 0x102, path: PathId::new(1, 0x77) });
+    let bytes = bytes_of(WireFormat::Mrc, &mrc(answer, Flags::NONE));
+    assert_eq!(bytes[..12], [0xd9, 0x01, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x01, 0x02]);
+    assert_eq!(bytes[12..24], [0, 4, 0, 0, 0x00, 0xab, 0xcd, 0xef, 0x01, 0x00, 0x00, 0x77]);
+    assert_eq!(bytes[24..], [0; 24]);
+    // Seen from outside: on RoCEv2's port.
+    let mut frame = Vec::new();
+    frame::write(WireFormat::Mrc, &mrc(answer, Flags::NONE), &mut frame).expect("a packet with room");
+    assert_eq!(frame[56..58], 4791u16.to_be_bytes());
+}
+
 #[test]
 fn a_frame_shows_where_a_packet_goes_and_how_it_fared() {
     let mut bytes = Vec::new();

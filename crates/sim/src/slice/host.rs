@@ -1,6 +1,6 @@
 //! A host in the fabric: an endpoint, its NIC ports, and the flows that start and end there.
 
-use super::{Crossing, Slice};
+use super::{Crossing, FaultEvent, Slice};
 use crate::calendar::{Batch, Note, Turn};
 use crate::measure::{PATH_SLOTS, PathCounters};
 use crate::plan::Start;
@@ -74,6 +74,10 @@ impl Slice<'_> {
             self.post(h, note.data, now);
         } else {
             self.break_or_mend(note.data as usize, now);
+            if let (_, FaultEvent::Seen(link, down)) = self.fault_events[note.data as usize] {
+                let port = (link.0 % self.planes as u32) as u8;
+                self.hosts[h].endpoint.handle_port(Time(now), port, !down);
+            }
         }
         self.run_host(h, now + 1);
     }
