@@ -299,7 +299,7 @@ fn an_mrc_sack_looks_as_the_specification_has_it() {
 #[test]
 fn mrcs_other_packets_look_as_the_specification_has_them() {
     let nack = |reason| {
-        let (psn, cumulative) = (Psn::new(0x0203_04), Psn::new(0x0203_01));
+        let (psn, cumulative) = (Psn::new(0x0002_0304), Psn::new(0x0002_0301));
         Header::Nack(Nack { psn, cumulative, path: PathId::new(1, 2), reason })
     };
     #[rustfmt::skip]

@@ -3,10 +3,10 @@
 //!
 //! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
 
-use super::selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
+use super::selective_repeat::{LossDetection, Retry, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 use crate::parameters;
 use crate::profile::{Environment, TransportConfig};
-use crate::units::{Span, Time};
+use crate::units::Span;
 
 parameters! {
     /// MRC's selective acknowledgements, loss detection and retransmission timers.
@@ -29,9 +29,6 @@ parameters! {
         timeout_max: Span = Span::from_ms(100), 1.0e6..=1.8e13, "ours: the longest time between probes of a path";
     }
 }
-
-/// Exponential retries that mean: for ever. OCP MRC 1.0.
-const FOR_EVER: u32 = 25;
 
 impl MrcSackConfig {
     /// A packet sent so much earlier than something that has arrived is late.
@@ -65,14 +62,7 @@ impl MrcSackConfig {
     }
 
     pub(super) fn build(&self, transport: &TransportConfig, environment: &Environment) -> SelectiveRepeat {
-        let retry = Retry {
-            linear: self.retries_linear,
-            exponential: self.retries_exponential,
-            most: self.timeout_max,
-            used: 0,
-            charged: Time::ZERO,
-            failed: false,
-        };
+        let retry = Retry::new(self.retries_linear, self.retries_exponential, self.timeout_max);
         SelectiveRepeat::build(&self.machinery(), LossDetection::Lateness, transport, environment)
             .with_lateness(self.reorder_window(environment), self.reorder_spread)
             .with_retries(self.first_timeout(environment), retry)
@@ -80,85 +70,5 @@ impl MrcSackConfig {
 
     pub(super) fn build_receiver(&self, transport: &TransportConfig) -> SelectiveReceiver {
         SelectiveReceiver::new(&self.machinery(), transport).refusing()
-    }
-}
-
-/// What has been spent of the retry budget.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retry {
-    linear: u32,
-    exponential: u32,
-    most: Span,
-    used: u32,
-    /// When the latest retry was charged: what was sent before belongs to the same round.
-    charged: Time,
-    failed: bool,
-}
-
-impl Retry {
-    /// How long to wait at present, where `first` is T.
-    pub(super) fn timeout(&self, first: Span) -> Span {
-        let doublings = self.used.saturating_sub(self.linear).min(40);
-        Span(first.0.saturating_mul(1 << doublings)).min(self.most.max(first))
-    }
-
-    /// Something sent at `sent` has to go again. What was sent before the latest retry was charged is part of that round, or
-    /// one dead plane would use the budget up at once. False if the budget is used up.
-    pub(super) fn charge(&mut self, now: Time, sent: Time) -> bool {
-        if self.used == 0 || sent >= self.charged {
-            self.used = self.used.saturating_add(1);
-            self.charged = now;
-        }
-        self.exponential >= FOR_EVER || self.used <= self.linear + self.exponential
-    }
-
-    /// The cumulative acknowledgement has advanced.
-    pub(super) const fn reset(&mut self) {
-        self.used = 0;
-    }
-
-    pub(super) const fn fail(&mut self) {
-        self.failed = true;
-    }
-
-    pub(super) const fn failed(&self) -> bool {
-        self.failed
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn retry(linear: u32, exponential: u32) -> Retry {
-        let most = Span::from_ms(100);
-        Retry { linear, exponential, most, used: 0, charged: Time::ZERO, failed: false }
-    }
-
-    #[test]
-    fn timeouts_stay_the_same_and_then_double_up_to_a_limit() {
-        let mut retry = retry(2, FOR_EVER);
-        let first = Span::from_us(64);
-        let mut waits = Vec::new();
-        let mut now = Time::ZERO;
-        for _ in 0..16 {
-            let wait = retry.timeout(first);
-            waits.push(wait.0 / first.0);
-            now = now + wait;
-            assert!(retry.charge(now, now));
-        }
-        assert_eq!(waits[..7], [1, 1, 1, 2, 4, 8, 16]);
-        assert_eq!(retry.timeout(first), Span::from_ms(100));
-        retry.reset();
-        assert_eq!(retry.timeout(first), first);
-    }
-
-    #[test]
-    fn a_round_of_timeouts_counts_as_one_retry() {
-        let mut retry = retry(1, 1);
-        assert!(retry.charge(Time(100), Time(0)));
-        assert!(retry.charge(Time(120), Time(20)));
-        assert!(retry.charge(Time(200), Time(100)));
-        assert!(!retry.charge(Time(300), Time(200)));
     }
 }

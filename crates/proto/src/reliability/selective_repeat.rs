@@ -7,10 +7,11 @@
 mod detect;
 mod lateness;
 mod receiver;
+mod retries;
 
 pub use receiver::SelectiveReceiver;
+pub(super) use retries::Retry;
 
-use super::mrc::Retry;
 use super::scoreboard::{Scoreboard, State};
 use super::{Invalid, Lost, Reliability, Settled};
 use crate::congestion::LossKind;
@@ -165,52 +166,6 @@ impl SelectiveRepeat {
         }
     }
 
-    /// Found late only by this much.
-    pub(super) fn with_lateness(mut self, floor: Span, deviations: f64) -> SelectiveRepeat {
-        if let Some(probe) = &mut self.probe {
-            probe.late = Lateness::new(floor, deviations);
-        }
-        self
-    }
-
-    /// With MRC's timers and its probes, which have 15 bits for their number and follow when acknowledgements stay away.
-    pub(super) fn with_retries(mut self, timeout: Span, retry: Retry) -> SelectiveRepeat {
-        self.rto = timeout;
-        self.retry = Some(Box::new(retry));
-        if let Some(probe) = &mut self.probe {
-            probe.numbers = 0x7fff;
-            probe.patience = 4;
-        }
-        self
-    }
-
-    /// A retry for something sent at `sent`; the last one ends the connection.
-    fn charge(&mut self, now: Time, sent: Time) {
-        if let Some(retry) = &mut self.retry
-            && !retry.charge(now, sent)
-        {
-            self.give_up();
-        }
-    }
-
-    /// Nothing is sent or owed any more.
-    fn give_up(&mut self) {
-        for psn in self.board.una()..self.board.next() {
-            self.board.acknowledge(psn);
-        }
-        self.board.advance(self.board.next());
-        self.backlog.abandon(self.board.next());
-        self.repairs.clear();
-        self.deadline = Time::NEVER;
-        if let Some(probe) = &mut self.probe {
-            probe.at = Time::NEVER;
-            probe.due = false;
-        }
-        if let Some(retry) = &mut self.retry {
-            retry.fail();
-        }
-    }
-
     /// When the next probe follows one that is not answered.
     fn probe_again(&self) -> Span {
         let gap = self.probe.as_ref().map_or(Span::ZERO, |p| p.gap);
@@ -296,7 +251,11 @@ impl Reliability for SelectiveRepeat {
             && let Some(probe) = &mut self.probe
         {
             // What comes later is what others are late by: without data, probes, closely at first.
-            probe.gap = Span(self.base_rtt.0 * probe.patience / 2);
+            probe.gap = match probe.gap_max {
+                Span::ZERO => Span(self.base_rtt.0 / 2),
+                _ if self.board.next() == self.backlog.end() => self.base_rtt * 2,
+                most => Span(most.0 / 2),
+            };
             probe.at = now + probe.gap;
         }
     }
@@ -461,7 +420,8 @@ impl Reliability for SelectiveRepeat {
         probe.sent[probe.number as usize % PROBES] = (now, self.board.next());
         probe.at = now + again;
         // Where nothing goes on, ever more rarely.
-        probe.gap = (again * 2).min(self.base_rtt * 4);
+        let most = if probe.gap_max == Span::ZERO { self.base_rtt * 4 } else { probe.gap_max };
+        probe.gap = (again * 2).min(most);
         Some(probe.number)
     }
 

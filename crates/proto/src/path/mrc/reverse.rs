@@ -1,13 +1,18 @@
 //! By which path acknowledgements go: an entropy value is directional, so the way back needs some of its own.
 //!
 //! One path per plane, confirmed by acknowledgements of our own data or, where we send none, by a probe of a random path
-//! once per round trip. What was not confirmed for long is not believed: then the way the data came is the better guess.
+//! once per round trip and hundred packets. What was not confirmed for long is not believed: then the way the data came is
+//! the better guess.
 
 use super::set::EvSet;
 use crate::packet::PathId;
 use crate::path::spread::next_port;
 use crate::rng::Random;
 use crate::units::{Span, Time};
+
+/// Of so many answers one may be followed by a probe. Ours: at four packets to an acknowledgement, 1 % of the packets; or in an
+/// incast the probes' answers would take a good part of the link that is congested.
+const ANSWERS_PER_PROBE: u8 = 25;
 
 #[derive(Clone, Debug)]
 pub(super) struct Reverse {
@@ -18,6 +23,8 @@ pub(super) struct Reverse {
     /// A probe is due: data arrives and nothing else confirms paths.
     due: bool,
     probe_at: Time,
+    /// Answers that still have to leave before the next one.
+    spare: u8,
     number: u16,
     /// The probe on its way; the latest counts.
     asked: Option<(u16, PathId)>,
@@ -33,6 +40,7 @@ impl Reverse {
             enabled,
             due: false,
             probe_at: Time::ZERO,
+            spare: 0,
             number: 0,
             asked: None,
             turn: 0,
@@ -55,10 +63,12 @@ impl Reverse {
         if !self.enabled {
             return arrived;
         }
-        if now >= self.probe_at {
+        if now >= self.probe_at && self.spare == 0 {
             self.due = true;
             self.probe_at = now + self.base_rtt;
+            self.spare = ANSWERS_PER_PROBE;
         }
+        self.spare = self.spare.saturating_sub(1);
         let believed = self.base_rtt * (2 * (self.planes.len() as u64 + 1));
         match self.planes.get(usize::from(arrived.port())) {
             Some(&(entropy, since)) if since != Time::NEVER && now < since + believed => {

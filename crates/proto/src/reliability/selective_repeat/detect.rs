@@ -39,8 +39,8 @@ pub(super) struct Probe {
     pub(super) late: Lateness,
     /// ... the time to the next probe.
     pub(super) gap: Span,
-    /// ... and to the first one after a packet, in half base RTTs.
-    pub(super) patience: u64,
+    /// ... which never is longer than this; zero: four base RTTs, from half a one on.
+    pub(super) gap_max: Span,
 }
 
 impl Default for Probe {
@@ -55,7 +55,7 @@ impl Default for Probe {
             window_max: u64::MAX,
             late,
             gap,
-            patience: 1,
+            gap_max: Span::ZERO,
         }
     }
 }
