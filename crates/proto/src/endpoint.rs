@@ -77,7 +77,7 @@ pub struct Endpoint {
     ports: Option<Box<ports::PortStates>>,
     /// The ports that may be used, one bit each; all of them until the world tells otherwise.
     up: u32,
-    /// Some plane has led nowhere, for us or a peer: control packets keep to theirs.
+    /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
 }
 
@@ -120,6 +120,7 @@ impl Endpoint {
         if self.up != u32::MAX {
             connection.handle_ports(Time::ZERO, self.up);
         }
+        self.planes_differ |= connection.mrc().is_some();
         self.connections.push(connection);
         id
     }
@@ -281,7 +282,8 @@ impl Endpoint {
         if control_first { None } else { self.take_control(free) }
     }
 
-    /// A control packet leaves by the port that its data came in by, or else by the lowest free one.
+    /// A control packet leaves by the port that its data came in by, or else by the lowest free one; with MRC, whose idle planes
+    /// may be the dead ones, by its own port only.
     #[inline]
     fn take_control(&mut self, free: Ports) -> Option<Packet> {
         let free = free.control & self.up;

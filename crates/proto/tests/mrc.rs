@@ -543,6 +543,25 @@ fn a_path_that_dies_costs_less_than_a_round_trip_and_is_not_used_again_before_pr
 }
 
 #[test]
+fn a_plane_that_dies_silently_is_left_within_three_round_trips() {
+    const FROM: Time = Time(60_000_000);
+    const UNTIL: Time = Time(600_000_000);
+    let mut world = planes().packets(12_000);
+    world.dead = |at, packet| packet.path.port() == 2 && at >= FROM && at < UNTIL;
+    let outcome = check(&world, "", "timeouts 0, delivered 12000");
+    let lost: Vec<Time> = outcome
+        .data()
+        .filter(|(s, _)| s.packet.path.port() == 2 && s.at >= FROM && s.at < UNTIL)
+        .map(|(s, _)| s.at)
+        .collect();
+    // Until the last path's turn comes, a round trip, what others are late by, and the news of all of the window.
+    assert!(*lost.last().expect("it was used") <= FROM + RTT * 3, "{} packets, {}", lost.len(), lost[lost.len() - 1]);
+    // Nothing else was blamed: all that was taken out comes back.
+    let back = outcome.data().filter(|(s, _)| s.packet.path.port() == 2 && s.at >= UNTIL).count();
+    assert!(back > 0 || outcome.finished < UNTIL + RTT * 20);
+}
+
+#[test]
 fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_has_stayed_up() {
     let mut world = planes().packets(60_000);
     let (from, until) = (Time(100_000_000), Time(1_500_000_000));

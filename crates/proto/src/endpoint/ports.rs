@@ -92,7 +92,6 @@ impl Endpoint {
 
     /// The set of ports has changed: connections and peers must know.
     fn announce(&mut self, now: Time) {
-        self.planes_differ = true;
         let Some(ports) = &mut self.ports else { return };
         ports.number = ports.number.wrapping_add(1);
         ports.peers.clear();
@@ -171,7 +170,6 @@ impl Endpoint {
 
     /// A peer says which of its ports are up: all connections to it should know.
     pub(super) fn handle_port_status(&mut self, now: Time, id: u32, number: u16, up: u32) {
-        self.planes_differ |= up != u32::MAX;
         let peer = self.connections[id as usize].peer();
         for other in 0..self.connections.len() {
             if self.connections[other].peer() == peer {
