@@ -216,9 +216,7 @@ impl Profile {
             "mrc" => Profile {
                 name: name.into(),
                 wire: WireFormat::Mrc,
-                // Araujo et al., arXiv 2605.04333: IPv6 in IPv6, UDP, BTH, METH, TSETH, RETH, ICRC and what Ethernet adds come to
-                // 166 B, and a SACK to 178 B; at 4096 B payload that is 96.1 % of the wire, as published.
-                transport: TransportConfig { header: 166, control: 178, ..TransportConfig::default() },
+                transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::MrcSack(MrcSackConfig::default()),
                 congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Mrc(MrcConfig::default()),

@@ -72,9 +72,7 @@ pub(crate) struct World {
 impl World {
     /// The preset over a wire of 400 Gb/s, one message of 64 packets.
     pub(crate) fn new(preset: &str) -> World {
-        let mut profile = Profile::preset(preset).expect("a preset");
-        // All on one footing, so that times can be compared.
-        (profile.transport.header, profile.transport.control) = (64, 64);
+        let profile = Profile::preset(preset).expect("a preset");
         let trimming = profile.switch.trimming;
         let packet = profile.packet_bytes();
         let rate = Rate::from_gbps(400);
