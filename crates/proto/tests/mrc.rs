@@ -6,8 +6,10 @@ use pair_support::{Outage, Post, RTT, World, check};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use strandway_proto::packet::{Flags, Header, Operation};
-use strandway_proto::path::{AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PathStatus};
+use strandway_proto::packet::{Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn};
+use strandway_proto::path::{
+    AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PathState, PathStatus,
+};
 use strandway_proto::reliability::{MrcSackConfig, ReliabilityConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
@@ -688,6 +690,36 @@ fn with_every_path_bad_or_all_but_denied_it_still_sends() {
 }
 
 #[test]
+fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
+    let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
+    let id = ConnectionId(0);
+    endpoint.post(Time::ZERO, id, Message { id: MessageId(1), bytes: 40_000 });
+    let sent: Vec<Packet> = std::iter::from_fn(|| endpoint.poll_transmit(Time::ZERO, Ports::first(2))).collect();
+    assert_eq!(sent.len(), 10);
+    let (window, before) = (endpoint.window(id), endpoint.path_states(id));
+    let nack = |reason| {
+        let (psn, path) = (Psn::new(3), sent[3].path);
+        let header = Header::Nack(Nack { psn, cumulative: psn, path, reason });
+        Packet { source: HostId(1), destination: HostId(0), flags: Flags::NONE, size: 64, header, ..sent[3] }
+    };
+    for reason in [NackReason::NoTracker, NackReason::NoBuffer, NackReason::NoResource, NackReason::BeyondWindow] {
+        endpoint.handle_packet(Time(1), &nack(reason));
+        let again = endpoint.poll_transmit(Time(1), Ports::first(2)).expect("a retransmission");
+        assert!(
+            again.flags.has(Flags::RETRANSMITTED) && matches!(again.header, Header::Data(d) if d.psn == Psn::new(3))
+        );
+        assert_eq!(endpoint.window(id), window);
+        let by_path =
+            |states: Vec<PathState>| states.into_iter().map(|s| (s.path, s.status)).collect::<BTreeMap<_, _>>();
+        assert_eq!(by_path(endpoint.path_states(id)), by_path(before.clone()));
+    }
+    // What the peer cannot get over ends the connection.
+    endpoint.handle_packet(Time(2), &nack(NackReason::Fatal));
+    assert_eq!(endpoint.poll_event(), Some(Event::Failed { connection: id }));
+    assert_eq!((endpoint.poll_event(), endpoint.in_flight(id)), (None, Bytes(0)));
+}
+
+#[test]
 fn what_lies_beyond_the_window_of_psns_is_refused() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 1);
     let data = |psn: u64| Packet {
@@ -697,10 +729,10 @@ fn what_lies_beyond_the_window_of_psns_is_refused() {
         path: PathId::new(0, 1),
         size: 4262,
         flags: Flags::NONE,
-        header: Header::Data(strandway_proto::packet::Data {
-            psn: strandway_proto::packet::Psn::new(psn),
+        header: Header::Data(Data {
+            psn: Psn::new(psn),
             message: MessageId(0),
-            offset: strandway_proto::packet::Offset::new(psn * 4096),
+            offset: Offset::new(psn * 4096),
             length: 4096,
         }),
     };
@@ -710,7 +742,6 @@ fn what_lies_beyond_the_window_of_psns_is_refused() {
     endpoint.handle_packet(Time::ZERO, &data(1024));
     let replies: Vec<Header> =
         std::iter::from_fn(|| endpoint.poll_transmit(Time::ZERO, Ports::first(1))).map(|p| p.header).collect();
-    let refused =
-        |h: &Header| matches!(h, Header::Nack(n) if n.reason == strandway_proto::packet::NackReason::BeyondWindow);
+    let refused = |h: &Header| matches!(h, Header::Nack(n) if n.reason == NackReason::BeyondWindow);
     assert!(replies.iter().any(refused), "{replies:?}");
 }

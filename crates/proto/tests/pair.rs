@@ -4,7 +4,7 @@
 
 mod pair_support;
 
-use pair_support::{ACK, Chance, DELAY, PACKET, Post, RTT, World, check};
+use pair_support::{ACK, Chance, DELAY, Outage, PACKET, Post, RTT, World, check};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -551,6 +551,13 @@ fn wander(seed: u64) {
         late: Span(20_000_000),
     };
     world.seed = seed;
+    // Ports that go down and come back, seen by their own NIC only.
+    for _ in 0..if world.environment.ports > 1 { pick(3) } else { 0 } {
+        let from = Time(u64::from(pick(200)) * 1_000_000);
+        let port = pick(u32::from(world.environment.ports)) as u8;
+        let until = from + Span::from_us(u64::from(pick(2000)) + 1);
+        world.outages.push(Outage { side: pick(2) as usize, port, from, until });
+    }
     println!("{world:#?}");
     check(&world, "", "");
 }
