@@ -77,6 +77,8 @@ pub struct Endpoint {
     ports: Option<Box<ports::PortStates>>,
     /// The ports that may be used, one bit each; all of them until the world tells otherwise.
     up: u32,
+    /// The ports that our NIC has.
+    nic: u32,
     /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
 }
@@ -107,6 +109,7 @@ impl Endpoint {
             strays: 0,
             ports: None,
             up: u32::MAX,
+            nic: 0,
             planes_differ: false,
         }
     }
@@ -115,6 +118,7 @@ impl Endpoint {
     pub fn open(&mut self, open: OpenConnection) -> ConnectionId {
         let id = ConnectionId(self.connections.len() as u32);
         self.control_burst = open.profile.transport.control_burst;
+        self.nic |= Ports::first(open.environment.ports).control;
         let peer = (open.peer, open.peer_connection);
         let mut connection = Connection::new(open.profile, &open.environment, self.host, peer, open.random);
         if self.up != u32::MAX {

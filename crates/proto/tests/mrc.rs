@@ -564,6 +564,39 @@ fn a_plane_that_dies_silently_is_left_within_three_round_trips() {
 }
 
 #[test]
+fn acknowledgements_leave_paths_that_are_dead_in_their_direction_only() {
+    let mut world = planes().packets(30_000);
+    world.dead = |_, packet| packet.source == HostId(1) && packet.path.entropy() % 16 < 8;
+    let outcome = check(&world, "", "again 0, timeouts 0, delivered 30000");
+    let acks: Vec<bool> =
+        outcome.acks().filter(|(s, _)| s.at > Time::ZERO + RTT * 8).map(|(s, _)| s.packet.path.entropy() < 8).collect();
+    let lost = acks.iter().filter(|&&dead| dead).count();
+    assert!(lost * 4 < acks.len(), "{lost} of {}: half of them would be by the way of the data", acks.len());
+}
+
+#[test]
+fn what_peers_make_up_about_ports_does_not_hold_up_acknowledgements() {
+    let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
+    for psn in 0..200u32 {
+        let data = Data { psn: Psn::new(u64::from(psn)), message: MessageId(0), offset: Offset::new(0), length: 4096 };
+        endpoint.handle_packet(
+            Time::ZERO,
+            &Packet {
+                source: HostId(1),
+                destination: HostId(0),
+                connection: ConnectionId(0),
+                path: PathId::new((psn * 7) as u8, psn),
+                size: 4160,
+                flags: Flags::CE,
+                header: Header::Data(data),
+            },
+        );
+    }
+    let sent = std::iter::from_fn(|| endpoint.poll_transmit(Time::ZERO, Ports::first(2)));
+    assert!(sent.filter(|p| matches!(p.header, Header::Ack(_))).count() >= 200);
+}
+
+#[test]
 fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_has_stayed_up() {
     let mut world = planes().packets(60_000);
     let (from, until) = (Time(100_000_000), Time(1_500_000_000));

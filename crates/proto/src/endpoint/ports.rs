@@ -162,7 +162,8 @@ impl Endpoint {
     pub(super) fn take_control_of(&mut self, free: u32) -> Option<Packet> {
         let may = |packet: &Packet| {
             let bit = 1u32.checked_shl(u32::from(packet.path.port())).unwrap_or(0);
-            free & bit != 0 || self.up & bit == 0
+            // A peer may have made a port up.
+            free & bit != 0 || self.up & self.nic & bit == 0
         };
         let at = self.control.iter().take(LOOKAHEAD).position(may)?;
         self.control.remove(at)

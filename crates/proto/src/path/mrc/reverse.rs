@@ -14,6 +14,9 @@ use crate::units::{Span, Time};
 /// incast the probes' answers would take a good part of the link that is congested.
 const ANSWERS_PER_PROBE: u8 = 25;
 
+/// Probes whose answers still mean something. Ours: at one per round trip, answers may take eight.
+const ASKED: usize = 8;
+
 #[derive(Clone, Debug)]
 pub(super) struct Reverse {
     /// For each plane: the entropy of a path that worked, and when that was known.
@@ -26,8 +29,8 @@ pub(super) struct Reverse {
     /// Answers that still have to leave before the next one.
     spare: u8,
     number: u16,
-    /// The probe on its way; the latest counts.
-    asked: Option<(u16, PathId)>,
+    /// The latest probes, by number.
+    asked: [Option<(u16, PathId)>; ASKED],
     /// The plane whose turn to be probed it is.
     turn: u8,
 }
@@ -42,7 +45,7 @@ impl Reverse {
             probe_at: Time::ZERO,
             spare: 0,
             number: 0,
-            asked: None,
+            asked: [None; ASKED],
             turn: 0,
         }
     }
@@ -92,14 +95,15 @@ impl Reverse {
         self.turn = if usize::from(port) + 1 < self.planes.len() { port + 1 } else { 0 };
         let path = set.draw(port, random);
         self.number = self.number.wrapping_add(1);
-        self.asked = Some((self.number, path));
+        self.asked[usize::from(self.number) % ASKED] = Some((self.number, path));
         Some((path, self.number))
     }
 
     /// A probe was answered.
     pub(super) fn answered(&mut self, now: Time, path: PathId, number: u16) {
-        if self.asked == Some((number, path)) {
-            self.asked = None;
+        let asked = &mut self.asked[usize::from(number) % ASKED];
+        if *asked == Some((number, path)) {
+            *asked = None;
             self.planes[usize::from(path.port())] = (path.entropy(), now);
         }
     }
