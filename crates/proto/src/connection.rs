@@ -2,8 +2,10 @@
 
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample};
 use crate::message::Message;
-use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, Packet, PathId, Ports, Psn};
-use crate::path::{AnyPath, PathFeedback, PathSelector};
+use crate::packet::{
+    Ack, Answer, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Operation, Packet, PathId, Ports, Psn,
+};
+use crate::path::{AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PathState, PlaneStates};
 use crate::profile::{Environment, Profile};
 use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
 use crate::rng::Random;
@@ -42,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) stats: ConnectionStats,
     /// Is it in the endpoint's ready list?
     pub(crate) ready: bool,
+    /// Has the application been told that it failed?
+    failure_told: bool,
     /// Time of its valid entry in the endpoint's timer heap.
     pub(crate) timer: Time,
     /// Time of the entry that is valid when that one is gone.
@@ -72,6 +76,7 @@ impl Connection {
             receiver: profile.reliability.build_receiver(&profile.transport),
             stats: ConnectionStats::default(),
             ready: false,
+            failure_told: false,
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
             profile,
@@ -84,6 +89,40 @@ impl Connection {
 
     pub(crate) fn penalties(&self) -> Vec<u32> {
         self.path.penalties()
+    }
+
+    pub(crate) fn planes(&self) -> Vec<PlaneStates> {
+        self.path.planes()
+    }
+
+    pub(crate) fn path_states(&self) -> Vec<PathState> {
+        self.path.path_states()
+    }
+
+    pub(crate) fn path_turnover(&self) -> [u64; 3] {
+        self.path.turnover()
+    }
+
+    pub(crate) fn deny_path(&mut self, now: Time, path: PathId) -> bool {
+        self.path.deny(now, path)
+    }
+
+    pub(crate) fn allow_path(&mut self, now: Time, path: PathId) -> bool {
+        self.path.allow(now, path)
+    }
+
+    pub(crate) fn peer(&self) -> HostId {
+        self.peer
+    }
+
+    /// MRC's parameters, if its path selector is MRC's.
+    pub(crate) fn mrc(&self) -> Option<MrcConfig> {
+        if let PathConfig::Mrc(config) = &self.profile.path { Some(*config) } else { None }
+    }
+
+    /// A path on this plane, if there is such a plane.
+    pub(crate) fn plane_path(&mut self, port: u8) -> Option<PathId> {
+        self.path.plane_path(port)
     }
 
     pub(crate) fn window(&self) -> Bytes {
@@ -113,7 +152,7 @@ impl Connection {
         }
     }
 
-    fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
+    pub(crate) fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
         self.packet(path, self.profile.transport.control as u16, flags, header)
     }
 
@@ -139,8 +178,13 @@ impl Connection {
             self.stats.probes += 1;
             return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
         }
+        let probes = self.path.wants_probe(self.is_active());
+        if probes && let Some(probe) = self.path.take_probe(now, free) {
+            self.stats.probes += 1;
+            return Polled::Packet(self.path_probe(probe), true);
+        }
         if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
-            return Polled::Blocked;
+            return if probes { Polled::NoPort } else { Polled::Blocked };
         }
         let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
         let Some(segment) = self.reliability.next(now) else {
@@ -172,16 +216,50 @@ impl Connection {
         Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
     }
 
+    fn path_probe(&self, probe: PathProbe) -> Packet {
+        match probe {
+            PathProbe::Connection { path, number } => self.control(path, Flags::NONE, Header::Probe { number }),
+            PathProbe::Endpoint { path, number } => {
+                self.control(path, Flags::NONE, Header::Operation { number, operation: Operation::PathProbe })
+            }
+        }
+    }
+
+    /// Is there anything to send or on its way?
+    #[inline]
+    fn is_active(&self) -> bool {
+        self.reliability.in_flight().0 > 0 || self.reliability.has_next()
+    }
+
     /// Does it have something to send, window and pace permitting?
     #[inline]
     pub(crate) fn wants(&self) -> bool {
-        self.reliability.has_next() || self.reliability.wants_probe()
+        self.reliability.has_next()
+            || self.reliability.wants_probe()
+            || self.path.wants_probe(self.reliability.in_flight().0 > 0)
+    }
+
+    /// Does its path selector want a probe though there may be nothing to send?
+    #[inline]
+    pub(crate) fn wants_idle_probe(&self) -> bool {
+        self.path.wants_probe(false)
+    }
+
+    /// Has it failed since this was last asked?
+    pub(crate) fn take_failure(&mut self) -> bool {
+        let news = self.reliability.failed() && !self.failure_told;
+        self.failure_told |= news;
+        news
     }
 
     /// When to call [`Connection::handle_timeout`].
     #[inline]
     pub(crate) fn deadline(&self, now: Time) -> Time {
-        let deadline = self.reliability.deadline();
+        let mut deadline = self.reliability.deadline();
+        let path = self.path.deadline();
+        if path < deadline && self.is_active() {
+            deadline = path;
+        }
         if self.pace_at > now && self.reliability.has_next() { deadline.min(self.pace_at) } else { deadline }
     }
 
@@ -190,6 +268,36 @@ impl Connection {
             self.reliability.on_timeout(now);
             self.take_losses(now);
         }
+        if self.path.deadline() <= now {
+            self.path.on_timeout(now);
+        }
+    }
+
+    /// These of our NIC's ports are up from now on.
+    pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
+        self.path.on_ports(now, up);
+    }
+
+    /// The peer says which of its NIC's ports are up.
+    pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
+        self.path.on_peer_ports(now, number, up);
+    }
+
+    pub(crate) fn handle_operation(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        number: u16,
+        operation: Operation,
+        reply: Replies<'_>,
+    ) {
+        let answer = Answer { port_status: operation != Operation::PathProbe, number, path: packet.path };
+        let path = self.path.reply_path(now, packet.path);
+        reply(self.control(path, Flags::NONE, Header::Answer(answer)));
+    }
+
+    pub(crate) fn handle_answer(&mut self, now: Time, answer: &Answer) {
+        self.path.on_answer(now, answer.path, answer.number);
     }
 
     fn take_losses(&mut self, now: Time) {
@@ -225,10 +333,12 @@ impl Connection {
         self.stats.marked += u64::from(marked);
         self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
         if let Some((ack, flags)) = arrival.ack {
-            reply(self.control(packet.path, flags, Header::Ack(ack)));
+            let path = self.path.reply_path(now, packet.path);
+            reply(self.control(path, flags, Header::Ack(ack)));
         }
         if let Some((nack, flags)) = arrival.nack {
-            reply(self.control(packet.path, flags, Header::Nack(nack)));
+            let path = self.path.reply_path(now, packet.path);
+            reply(self.control(path, flags, Header::Nack(nack)));
         }
         let interval = self.profile.transport.cnp_interval;
         if marked && interval > Span::ZERO && (self.last_cnp == Time::NEVER || now.since(self.last_cnp) >= interval) {
@@ -237,9 +347,10 @@ impl Connection {
         }
     }
 
-    pub(crate) fn handle_probe(&mut self, packet: &Packet, number: u32, reply: Replies<'_>) {
+    pub(crate) fn handle_probe(&mut self, now: Time, packet: &Packet, number: u32, reply: Replies<'_>) {
         let (ack, flags) = self.receiver.on_probe(number, packet.path, packet.flags.has(Flags::CE));
-        reply(self.control(packet.path, flags, Header::Ack(ack)));
+        let path = self.path.reply_path(now, packet.path);
+        reply(self.control(path, flags, Header::Ack(ack)));
     }
 
     #[inline]
@@ -252,7 +363,13 @@ impl Connection {
         let marked = flags.has(Flags::MARKED);
         self.stats.acks += 1;
         self.stats.acks_marked += u64::from(marked);
-        self.path.on_feedback(now, ack.path, if marked { PathFeedback::Marked } else { PathFeedback::Good });
+        let feedback = if marked { PathFeedback::Marked } else { PathFeedback::Good };
+        let feedback = if flags.has(Flags::ALWAYS_SKIP) { PathFeedback::Shunned } else { feedback };
+        if flags.has(Flags::PROBE_ANSWER) {
+            self.path.on_probe_answer(now, ack.path, { ack.acked }.get(), feedback);
+        } else {
+            self.path.on_feedback(now, ack.path, feedback);
+        }
         if let Some(rtt) = settled.rtt {
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }
@@ -283,8 +400,9 @@ impl Connection {
         };
         self.stats.nacks += 1;
         let marked = flags.has(Flags::MARKED);
-        // A trim at the last hop says nothing against the path: no other would have helped.
-        let feedback = match (flags.has(Flags::TRIMMED_AT_LAST_HOP), marked) {
+        // A trim at the last hop says nothing against the path: no other would have helped. Nor does a receiver's shortage.
+        let elsewhere = flags.has(Flags::TRIMMED_AT_LAST_HOP) || nack.reason != NackReason::Missing;
+        let feedback = match (elsewhere, marked) {
             (false, _) => PathFeedback::Trimmed,
             (true, true) => PathFeedback::Marked,
             (true, false) => PathFeedback::Good,

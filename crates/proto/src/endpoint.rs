@@ -1,8 +1,11 @@
 //! A host: its connections, which of them is ready, and their timers.
 
+mod ports;
+
 use crate::connection::{Connection, Polled};
 use crate::message::Message;
-use crate::packet::{ConnectionId, Header, HostId, MessageId, Packet, PathId, Ports};
+use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
+use crate::path::{PathState, PlaneStates};
 use crate::profile::{Environment, Profile};
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
@@ -30,6 +33,12 @@ pub enum Event {
         message: MessageId,
         /// Its length.
         bytes: Bytes,
+    },
+    /// A connection has used up its retries, or its peer ended it: what is not finished never will be, and nothing more is
+    /// sent. Told once.
+    Failed {
+        /// This connection.
+        connection: ConnectionId,
     },
 }
 
@@ -65,7 +74,17 @@ pub struct Endpoint {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<Event>,
     strays: u64,
+    ports: Option<Box<ports::PortStates>>,
+    /// The ports that may be used, one bit each; all of them until the world tells otherwise.
+    up: u32,
+    /// The ports that our NIC has.
+    nic: u32,
+    /// Some connection tells good planes from bad ones: control packets keep to theirs.
+    planes_differ: bool,
 }
+
+/// Stands for the ports rather than a connection in the timer heap.
+const PORTS_TIMER: u32 = u32::MAX;
 
 /// Control packets that wait for a port at the most; beyond it the oldest acknowledgement is dropped, since later ones
 /// say more.
@@ -88,6 +107,10 @@ impl Endpoint {
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
             strays: 0,
+            ports: None,
+            up: u32::MAX,
+            nic: 0,
+            planes_differ: false,
         }
     }
 
@@ -95,8 +118,14 @@ impl Endpoint {
     pub fn open(&mut self, open: OpenConnection) -> ConnectionId {
         let id = ConnectionId(self.connections.len() as u32);
         self.control_burst = open.profile.transport.control_burst;
+        self.nic |= Ports::first(open.environment.ports).control;
         let peer = (open.peer, open.peer_connection);
-        self.connections.push(Connection::new(open.profile, &open.environment, self.host, peer, open.random));
+        let mut connection = Connection::new(open.profile, &open.environment, self.host, peer, open.random);
+        if self.up != u32::MAX {
+            connection.handle_ports(Time::ZERO, self.up);
+        }
+        self.planes_differ |= connection.mrc().is_some();
+        self.connections.push(connection);
         id
     }
 
@@ -134,12 +163,37 @@ impl Endpoint {
                         bytes: Bytes(bytes),
                     });
                 }
+                if connection.wants_idle_probe() {
+                    self.settle(now, id);
+                }
                 return;
             }
-            Header::Probe { number } => return connection.handle_probe(packet, *number, &mut reply),
+            Header::Probe { number } => {
+                connection.handle_probe(now, packet, *number, &mut reply);
+                if connection.wants_idle_probe() {
+                    self.settle(now, id);
+                }
+                return;
+            }
             Header::Ack(ack) => connection.handle_ack(now, ack, packet.flags),
-            Header::Nack(nack) => connection.handle_nack(now, nack, packet.flags),
+            Header::Nack(nack) => {
+                connection.handle_nack(now, nack, packet.flags);
+                if connection.take_failure() {
+                    self.events.push_back(Event::Failed { connection: packet.connection });
+                }
+            }
             Header::Cnp => connection.handle_notification(now),
+            Header::Operation { number, operation } => {
+                connection.handle_operation(now, packet, *number, *operation, &mut reply);
+                if let Operation::PortStatus(up) = *operation {
+                    self.handle_port_status(now, id, *number, up);
+                }
+                return self.settle(now, id);
+            }
+            Header::Answer(Answer { port_status: true, number, .. }) => {
+                return self.handle_status_answer(now, id, *number);
+            }
+            Header::Answer(answer) => connection.handle_answer(now, answer),
         }
         while let Some(message) = connection.reliability.take_finished() {
             self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
@@ -154,11 +208,18 @@ impl Endpoint {
                 return;
             }
             self.timers.pop();
+            if id == PORTS_TIMER {
+                self.handle_ports_timeout(now, at);
+                continue;
+            }
             let connection = &mut self.connections[id as usize];
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 connection.handle_timeout(now);
+                if connection.take_failure() {
+                    self.events.push_back(Event::Failed { connection: ConnectionId(id) });
+                }
                 self.settle(now, id);
             }
         }
@@ -225,15 +286,18 @@ impl Endpoint {
         if control_first { None } else { self.take_control(free) }
     }
 
-    /// A control packet leaves by the port that its data came in by, or else by the lowest free one.
+    /// A control packet leaves by the port that its data came in by, or else by the lowest free one; with MRC, whose idle planes
+    /// may be the dead ones, by its own port only.
     #[inline]
     fn take_control(&mut self, free: Ports) -> Option<Packet> {
-        if free.control == 0 || self.control.is_empty() {
+        let free = free.control & self.up;
+        if free == 0 {
             return None;
         }
-        let mut packet = self.control.pop_front()?;
-        if free.control.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
-            packet.path = PathId::new(free.control.trailing_zeros() as u8, packet.path.entropy());
+        let packet = if self.planes_differ { self.take_control_of(free) } else { self.control.pop_front() };
+        let mut packet = packet?;
+        if free.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
+            packet.path = PathId::new(free.trailing_zeros() as u8, packet.path.entropy());
         }
         Some(packet)
     }
@@ -316,6 +380,50 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn penalties(&self, connection: ConnectionId) -> Vec<u32> {
         self.connections[connection.0 as usize].penalties()
+    }
+
+    /// How the paths of each plane (NIC port) of a connection fare: how many are in use, in reserve, assumed bad or denied;
+    /// empty if its path selector keeps no such record.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn planes(&self, connection: ConnectionId) -> Vec<PlaneStates> {
+        self.connections[connection.0 as usize].planes()
+    }
+
+    /// Every path of a connection's set and its state; empty if its path selector keeps no such record.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn path_states(&self, connection: ConnectionId) -> Vec<PathState> {
+        self.connections[connection.0 as usize].path_states()
+    }
+
+    /// Paths that a connection has taken out so far, those that came back, and those it kept because too few were left.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn path_turnover(&self, connection: ConnectionId) -> [u64; 3] {
+        self.connections[connection.0 as usize].path_turnover()
+    }
+
+    /// The controller forbids a connection a path until it allows it again. False if the connection does not have it.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn deny_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
+        self.connections[connection.0 as usize].deny_path(now, path)
+    }
+
+    /// The controller declares a connection's path good, whatever was held against it. False if the connection does not have
+    /// it.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn allow_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
+        let known = self.connections[connection.0 as usize].allow_path(now, path);
+        self.settle(now, connection.0);
+        known
     }
 
     /// A connection's wire bytes in flight.

@@ -90,6 +90,12 @@ impl Backlog {
         }
     }
 
+    /// Forgets all messages; the next one's first PSN is `at`.
+    pub fn abandon(&mut self, at: u64) {
+        self.posted.clear();
+        self.end = at;
+    }
+
     /// Is every message finished?
     #[inline]
     pub fn is_empty(&self) -> bool {

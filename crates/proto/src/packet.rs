@@ -159,6 +159,8 @@ flags! {
     HOLE = 7;
     /// IP: the CE codepoint, set by a switch whose queue is long.
     CE = 8;
+    /// Acknowledgement: the receiver takes the path of the packet it describes for persistently bad (MRC: "always skip").
+    ALWAYS_SKIP = 9;
 }
 
 impl Flags {
@@ -225,6 +227,24 @@ pub struct Ack {
     pub out_of_order: u16,
 }
 
+/// Why a receiver wants a packet again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NackReason {
+    /// It is missing: trimmed (the flags say where) or never seen.
+    #[default]
+    Missing,
+    /// There was no tracker for it.
+    NoTracker,
+    /// There was no packet buffer for it.
+    NoBuffer,
+    /// Some other resource was short.
+    NoResource,
+    /// Its sequence number lies beyond the window.
+    BeyondWindow,
+    /// Something happened that the connection cannot outlive.
+    Fatal,
+}
+
 /// What a receiver lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nack {
@@ -233,6 +253,28 @@ pub struct Nack {
     /// The next PSN expected (EPSN).
     pub cumulative: Psn,
     /// The path of the packet that caused it.
+    pub path: PathId,
+    /// Why.
+    pub reason: NackReason,
+}
+
+/// What one NIC asks of or tells another (MRC's endpoint operations).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Does this path work?
+    PathProbe,
+    /// Which of the sender's ports are up: bit `i` stands for port `i`.
+    PortStatus(u32),
+}
+
+/// The answer to an [`Operation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// Does it answer a port status, rather than a path probe?
+    pub port_status: bool,
+    /// The number of the operation.
+    pub number: u16,
+    /// The path by which the operation came.
     pub path: PathId,
 }
 
@@ -252,6 +294,15 @@ pub enum Header {
         /// Counts probes on this connection, wrapping.
         number: u32,
     },
+    /// From NIC to NIC, answered at once; the connection only says between which.
+    Operation {
+        /// Counts operations of one kind, wrapping.
+        number: u16,
+        /// What it is.
+        operation: Operation,
+    },
+    /// Answers an operation.
+    Answer(Answer),
 }
 
 /// What travels over a link.
@@ -287,8 +338,9 @@ impl Packet {
     pub const fn is_control(&self) -> bool {
         match self.header {
             Header::Data(_) => self.flags.has(Flags::TRIMMED),
-            Header::Probe { .. } => false,
-            Header::Ack(_) | Header::Nack(_) | Header::Cnp => true,
+            // A path is probed where data goes.
+            Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
+            Header::Ack(_) | Header::Nack(_) | Header::Cnp | Header::Operation { .. } | Header::Answer(_) => true,
         }
     }
 }

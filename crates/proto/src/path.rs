@@ -5,6 +5,7 @@
 
 mod bitmap;
 mod mixed;
+mod mrc;
 mod oblivious;
 mod prime;
 mod reps;
@@ -14,6 +15,7 @@ mod spread;
 
 pub use bitmap::{BitmapConfig, BitmapSpray};
 pub use mixed::{Mixed, MixedConfig};
+pub use mrc::{Mrc, MrcConfig};
 pub use oblivious::{Oblivious, ObliviousConfig};
 pub use prime::{Prime, PrimeConfig};
 pub use reps::{Reps, RepsConfig};
@@ -39,6 +41,71 @@ pub enum PathFeedback {
     Lost,
     /// Never heard of again within a retransmission timeout.
     TimedOut,
+    /// The receiver takes the path for persistently bad (MRC: "always skip").
+    Shunned,
+}
+
+/// A probe of one path, to be sent by that path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathProbe {
+    /// From connection to connection: answered with an acknowledgement.
+    Connection {
+        /// The path.
+        path: PathId,
+        /// The probe's number.
+        number: u32,
+    },
+    /// From NIC to NIC: answered whether the connection has anything to acknowledge or not.
+    Endpoint {
+        /// The path.
+        path: PathId,
+        /// The probe's number.
+        number: u16,
+    },
+}
+
+/// The state of a path in MRC's set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PathStatus {
+    /// Packets take it.
+    Good = 0,
+    /// It is passed over when its turn comes, and good then.
+    Skip = 1,
+    /// It has lost something; probes decide.
+    AssumedBad = 2,
+    /// The controller forbids it.
+    Denied = 3,
+}
+
+/// One path of MRC's set, for those who watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathState {
+    /// The path.
+    pub path: PathId,
+    /// Its state.
+    pub status: PathStatus,
+    /// Is it in use rather than in reserve?
+    pub active: bool,
+}
+
+/// How the paths of one plane fare, for those who watch: how many of them are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaneStates {
+    /// The NIC port.
+    pub port: u8,
+    /// Are our port and the peer's up, as far as we know?
+    pub usable: bool,
+    /// In use.
+    pub good: u32,
+    /// In use, to be passed over once.
+    pub skip: u32,
+    /// Taken out after a loss; probed.
+    pub assumed_bad: u32,
+    /// Forbidden by the controller.
+    pub denied: u32,
+    /// Good and held in reserve.
+    pub backup: u32,
 }
 
 /// Which path the next packet takes.
@@ -53,6 +120,58 @@ pub trait PathSelector: Send {
     /// What is held against each of its paths or uplinks at present, for those who watch; in the selector's own units.
     fn penalties(&self) -> Vec<u32> {
         Vec::new()
+    }
+    /// A probe of this number that was sent over `path` was answered.
+    fn on_probe_answer(&mut self, now: Time, path: PathId, _number: u32, feedback: PathFeedback) {
+        self.on_feedback(now, path, feedback);
+    }
+    /// When to call `on_timeout` while the connection has work; [`Time::NEVER`] for selectors without timers.
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+    /// The deadline has passed.
+    fn on_timeout(&mut self, _now: Time) {}
+    /// Is a probe due? `active`: the connection has something to send or in flight.
+    fn wants_probe(&self, _active: bool) -> bool {
+        false
+    }
+    /// Takes a probe that is due and may leave by a free port.
+    fn take_probe(&mut self, _now: Time, _free: Ports) -> Option<PathProbe> {
+        None
+    }
+    /// A probe from NIC to NIC was answered.
+    fn on_answer(&mut self, _now: Time, _path: PathId, _number: u16) {}
+    /// By which path to answer what arrived by `arrived`.
+    fn reply_path(&mut self, _now: Time, arrived: PathId) -> PathId {
+        arrived
+    }
+    /// These of our NIC's ports are up from now on, one bit each.
+    fn on_ports(&mut self, _now: Time, _up: u32) {}
+    /// The peer says which of its ports are up.
+    fn on_peer_ports(&mut self, _now: Time, _number: u16, _up: u32) {}
+    /// A path of this plane for a packet that belongs to no message.
+    fn plane_path(&mut self, _port: u8) -> Option<PathId> {
+        None
+    }
+    /// The controller forbids a path. False if it is none of ours.
+    fn deny(&mut self, _now: Time, _path: PathId) -> bool {
+        false
+    }
+    /// The controller declares a path good. False if it is none of ours.
+    fn allow(&mut self, _now: Time, _path: PathId) -> bool {
+        false
+    }
+    /// How the paths of each plane fare; empty if no such record is kept.
+    fn planes(&self) -> Vec<PlaneStates> {
+        Vec::new()
+    }
+    /// Every path and its state; empty if no such record is kept.
+    fn path_states(&self) -> Vec<PathState> {
+        Vec::new()
+    }
+    /// Paths taken out so far, those that came back, and those kept because too few were left.
+    fn turnover(&self) -> [u64; 3] {
+        [0; 3]
     }
 }
 
@@ -74,6 +193,8 @@ pub enum PathConfig {
     Mixed(MixedConfig),
     /// Uplinks in turn at every tier, those with penalties left out (PRIME).
     Prime(PrimeConfig),
+    /// A set of static paths with a state each, backups and probes (MRC).
+    Mrc(MrcConfig),
     /// Anything from outside.
     Custom(PathFactory),
 }
@@ -87,12 +208,13 @@ pub enum AnyPath {
     Reps(Reps),
     Mixed(Mixed),
     Prime(Prime),
+    Mrc(Box<Mrc>),
     Custom(Box<dyn PathSelector>),
 }
 
 impl PathConfig {
     /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 6] = ["single", "oblivious", "bitmap", "reps", "mixed", "prime"];
+    pub const NAMES: [&str; 7] = ["single", "oblivious", "bitmap", "reps", "mixed", "prime", "mrc"];
 
     /// The path selector of that name with its default parameters.
     pub fn named(name: &str) -> Option<PathConfig> {
@@ -103,6 +225,7 @@ impl PathConfig {
             "reps" => PathConfig::Reps(RepsConfig::default()),
             "mixed" => PathConfig::Mixed(MixedConfig::default()),
             "prime" => PathConfig::Prime(PrimeConfig::default()),
+            "mrc" => PathConfig::Mrc(MrcConfig::default()),
             _ => return None,
         })
     }
@@ -116,6 +239,7 @@ impl PathConfig {
             PathConfig::Reps(_) => "reps",
             PathConfig::Mixed(_) => "mixed",
             PathConfig::Prime(_) => "prime",
+            PathConfig::Mrc(_) => "mrc",
             PathConfig::Custom(_) => "custom",
         }
     }
@@ -129,6 +253,7 @@ impl PathConfig {
             PathConfig::Reps(c) => Some(c),
             PathConfig::Mixed(c) => Some(c),
             PathConfig::Prime(c) => Some(c),
+            PathConfig::Mrc(c) => Some(c),
             PathConfig::Custom(_) => None,
         }
     }
@@ -142,6 +267,7 @@ impl PathConfig {
             PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
             PathConfig::Mixed(c) => AnyPath::Mixed(Mixed::new(c, environment, random)),
             PathConfig::Prime(c) => AnyPath::Prime(Prime::new(c, environment, random)),
+            PathConfig::Mrc(c) => AnyPath::Mrc(Box::new(Mrc::new(c, environment, random))),
             PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
         }
     }
@@ -156,6 +282,7 @@ impl core::fmt::Debug for PathConfig {
             PathConfig::Reps(c) => c.fmt(f),
             PathConfig::Mixed(c) => c.fmt(f),
             PathConfig::Prime(c) => c.fmt(f),
+            PathConfig::Mrc(c) => c.fmt(f),
             PathConfig::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -170,6 +297,7 @@ macro_rules! each {
             AnyPath::Reps($s) => $call,
             AnyPath::Mixed($s) => $call,
             AnyPath::Prime($s) => $call,
+            AnyPath::Mrc($s) => $call,
             AnyPath::Custom($s) => $call,
         }
     };
@@ -190,5 +318,53 @@ impl PathSelector for AnyPath {
     }
     fn penalties(&self) -> Vec<u32> {
         each!(self, s => s.penalties())
+    }
+    fn on_probe_answer(&mut self, now: Time, path: PathId, number: u32, feedback: PathFeedback) {
+        each!(self, s => s.on_probe_answer(now, path, number, feedback))
+    }
+    #[inline]
+    fn deadline(&self) -> Time {
+        each!(self, s => s.deadline())
+    }
+    fn on_timeout(&mut self, now: Time) {
+        each!(self, s => s.on_timeout(now))
+    }
+    #[inline]
+    fn wants_probe(&self, active: bool) -> bool {
+        each!(self, s => s.wants_probe(active))
+    }
+    fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
+        each!(self, s => s.take_probe(now, free))
+    }
+    fn on_answer(&mut self, now: Time, path: PathId, number: u16) {
+        each!(self, s => s.on_answer(now, path, number))
+    }
+    #[inline]
+    fn reply_path(&mut self, now: Time, arrived: PathId) -> PathId {
+        each!(self, s => s.reply_path(now, arrived))
+    }
+    fn on_ports(&mut self, now: Time, up: u32) {
+        each!(self, s => s.on_ports(now, up))
+    }
+    fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
+        each!(self, s => s.on_peer_ports(now, number, up))
+    }
+    fn plane_path(&mut self, port: u8) -> Option<PathId> {
+        each!(self, s => s.plane_path(port))
+    }
+    fn deny(&mut self, now: Time, path: PathId) -> bool {
+        each!(self, s => s.deny(now, path))
+    }
+    fn allow(&mut self, now: Time, path: PathId) -> bool {
+        each!(self, s => s.allow(now, path))
+    }
+    fn planes(&self) -> Vec<PlaneStates> {
+        each!(self, s => s.planes())
+    }
+    fn path_states(&self) -> Vec<PathState> {
+        each!(self, s => s.path_states())
+    }
+    fn turnover(&self) -> [u64; 3] {
+        each!(self, s => s.turnover())
     }
 }

@@ -4,8 +4,8 @@
 use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, StrackConfig};
 use crate::parameter::ParameterSet;
 use crate::parameters;
-use crate::path::{BitmapConfig, PathConfig, PrimeConfig, SingleConfig};
-use crate::reliability::{GoBackNConfig, ReliabilityConfig, SelectiveRepeatConfig};
+use crate::path::{BitmapConfig, MrcConfig, PathConfig, PrimeConfig, SingleConfig};
+use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, SelectiveRepeatConfig};
 use crate::units::{Bytes, Rate, Span};
 
 /// What a connection needs to know of the world it runs in; measured or configured by the world, not by the protocol.
@@ -91,6 +91,8 @@ pub enum WireFormat {
     Uec,
     /// STrack's fields, in our layout.
     Strack,
+    /// MRC's BTH and extension headers.
+    Mrc,
 }
 
 /// A protocol: what goes next, how much, which way, and in which wire format.
@@ -114,7 +116,7 @@ pub struct Profile {
 
 impl Profile {
     /// The presets' names.
-    pub const NAMES: [&str; 6] = ["rocev2", "rocev2_sr", "uec", "strack", "strack_fast", "prime"];
+    pub const NAMES: [&str; 7] = ["rocev2", "rocev2_sr", "uec", "strack", "strack_fast", "prime", "mrc"];
 
     /// What a preset is, in one line.
     pub fn summary(name: &str) -> Option<&'static str> {
@@ -126,6 +128,9 @@ impl Profile {
                 "STrack with losses found by lateness and paths that lose packets left alone for longer (ours)"
             }
             "prime" => "PRIME spraying (set fabric.routing = \"direct\" beside it) with NSCC window, SACK and trimming",
+            "mrc" => {
+                "MRC: a set of static paths per connection with probes and backups, NSCC window, SACK and trimming"
+            }
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,
         })
@@ -209,6 +214,15 @@ impl Profile {
                 congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Prime(PrimeConfig::default()),
                 switch: SwitchConfig::default(),
+            },
+            "mrc" => Profile {
+                name: name.into(),
+                wire: WireFormat::Mrc,
+                transport: TransportConfig::default(),
+                reliability: ReliabilityConfig::MrcSack(MrcSackConfig::default()),
+                congestion: CongestionConfig::Nscc(NsccConfig::default()),
+                path: PathConfig::Mrc(MrcConfig::default()),
+                switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },
             _ => return None,
         })

@@ -3,11 +3,13 @@
 //! A reliability file holds both halves, the sender's scoreboard and the receiver's tracker: they change together.
 
 mod go_back_n;
+mod mrc;
 mod receive;
 mod scoreboard;
 mod selective_repeat;
 
 pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
+pub use mrc::MrcSackConfig;
 pub use receive::{AnyReceiver, Arrival, Receiver};
 pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 
@@ -98,6 +100,10 @@ pub trait Reliability: Send {
     fn touch(&self) -> u64 {
         self.in_flight().0
     }
+    /// Has it given up? Then nothing is sent any more.
+    fn failed(&self) -> bool {
+        false
+    }
     /// A measured round trip shorter than all before lowers what timers build on.
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
 }
@@ -109,6 +115,8 @@ pub enum ReliabilityConfig {
     GoBackN(GoBackNConfig),
     /// Out of order; holes only.
     SelectiveRepeat(SelectiveRepeatConfig),
+    /// Out of order; what NACKs or lateness tell of; a budget of retries.
+    MrcSack(MrcSackConfig),
 }
 
 /// A sender's reliability, in place.
@@ -121,13 +129,14 @@ pub enum AnyReliability {
 
 impl ReliabilityConfig {
     /// The names that scenario files use.
-    pub const NAMES: [&str; 2] = ["go_back_n", "selective_repeat"];
+    pub const NAMES: [&str; 3] = ["go_back_n", "selective_repeat", "mrc_sack"];
 
     /// The reliability of that name with its default parameters.
     pub fn named(name: &str) -> Option<ReliabilityConfig> {
         Some(match name {
             "go_back_n" => ReliabilityConfig::GoBackN(GoBackNConfig::default()),
             "selective_repeat" => ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
+            "mrc_sack" => ReliabilityConfig::MrcSack(MrcSackConfig::default()),
             _ => return None,
         })
     }
@@ -137,6 +146,7 @@ impl ReliabilityConfig {
         match self {
             ReliabilityConfig::GoBackN(_) => "go_back_n",
             ReliabilityConfig::SelectiveRepeat(_) => "selective_repeat",
+            ReliabilityConfig::MrcSack(_) => "mrc_sack",
         }
     }
 
@@ -145,6 +155,7 @@ impl ReliabilityConfig {
         match self {
             ReliabilityConfig::GoBackN(c) => c,
             ReliabilityConfig::SelectiveRepeat(c) => c,
+            ReliabilityConfig::MrcSack(c) => c,
         }
     }
 
@@ -155,6 +166,7 @@ impl ReliabilityConfig {
             ReliabilityConfig::SelectiveRepeat(c) => {
                 AnyReliability::SelectiveRepeat(SelectiveRepeat::new(c, transport, environment))
             }
+            ReliabilityConfig::MrcSack(c) => AnyReliability::SelectiveRepeat(c.build(transport, environment)),
         }
     }
 
@@ -163,6 +175,7 @@ impl ReliabilityConfig {
         match self {
             ReliabilityConfig::GoBackN(_) => AnyReceiver::GoBackN(GoBackNReceiver::new(transport)),
             ReliabilityConfig::SelectiveRepeat(c) => AnyReceiver::Selective(SelectiveReceiver::new(c, transport)),
+            ReliabilityConfig::MrcSack(c) => AnyReceiver::Selective(c.build_receiver(transport)),
         }
     }
 }
@@ -234,6 +247,9 @@ impl Reliability for AnyReliability {
     #[inline]
     fn touch(&self) -> u64 {
         each!(self, r => r.touch())
+    }
+    fn failed(&self) -> bool {
+        each!(self, r => r.failed())
     }
     fn on_base_rtt(&mut self, base_rtt: Span) {
         each!(self, r => r.on_base_rtt(base_rtt))

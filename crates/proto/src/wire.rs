@@ -1,4 +1,4 @@
-//! Bytes: transport headers in three formats, and whole Ethernet frames around them.
+//! Bytes: transport headers in four formats, and whole Ethernet frames around them.
 //!
 //! [`encode`] and [`decode`] deal in the transport header, what a UDP datagram starts with. Addresses, entropy, CE and
 //! the fact of being trimmed belong to the network's headers, where switches can read and change them: [`frame`] writes
@@ -7,11 +7,12 @@
 //! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates nothing.
 
 pub mod frame;
+mod mrc;
 mod rocev2;
 mod strack;
 mod uec;
 
-use crate::packet::{Flags, Header, HostId, Packet, PathId};
+use crate::packet::{Flags, Header, HostId, NackReason, Packet, PathId};
 use crate::profile::WireFormat;
 
 /// Why bytes are not a packet, or a packet cannot become bytes.
@@ -105,18 +106,16 @@ const fn outer_flags(header: &Header) -> Flags {
 /// Appends the transport header of `packet` to `out`. Payload is the caller's to add.
 ///
 /// # Errors
-/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2 and STrack have 24 bits for a connection.
+/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2, STrack and MRC have 24 bits for a connection.
 pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
-    if packet.flags.0 & !Flags::ALL.0 != 0 {
+    if packet.flags.0 & !Flags::ALL.0 != 0 || (format != WireFormat::Mrc && is_mrc_only(packet)) {
         return Err(WireError::Unencodable);
     }
     match format {
         WireFormat::Rocev2 => rocev2::encode(packet, out),
-        WireFormat::Uec => {
-            uec::encode(packet, out);
-            Ok(())
-        }
+        WireFormat::Uec => uec::encode(packet, out),
         WireFormat::Strack => strack::encode(packet, out),
+        WireFormat::Mrc => mrc::encode(packet, out),
     }
 }
 
@@ -131,15 +130,28 @@ pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
         WireFormat::Rocev2 => rocev2::decode(bytes),
         WireFormat::Uec => uec::decode(bytes),
         WireFormat::Strack => strack::decode(bytes),
+        WireFormat::Mrc => mrc::decode(bytes),
     }
 }
 
-/// Length in bytes of the transport header of such a packet: where its payload starts.
-pub const fn header_bytes(format: WireFormat, header: &Header) -> usize {
+/// What only MRC has bytes for.
+const fn is_mrc_only(packet: &Packet) -> bool {
+    let odd = match packet.header {
+        Header::Nack(nack) => !matches!(nack.reason, NackReason::Missing),
+        Header::Operation { .. } | Header::Answer(_) => true,
+        _ => false,
+    };
+    odd || packet.flags.has(Flags::ALWAYS_SKIP)
+}
+
+/// Length in bytes of the transport header of such a packet: where its payload starts. Zero for what the format cannot say.
+pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
+    let header = &packet.header;
     match format {
         WireFormat::Rocev2 => rocev2::header_bytes(header),
         WireFormat::Uec => uec::header_bytes(header),
         WireFormat::Strack => strack::header_bytes(header),
+        WireFormat::Mrc => mrc::header_bytes(header, packet.flags.has(Flags::LAST)),
     }
 }
 

@@ -3,7 +3,7 @@
 mod operations;
 
 use std::path::PathBuf;
-use strandway_proto::packet::{Ack, Data, Flags, Header, Nack, Offset, Psn, SackBits};
+use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
@@ -26,7 +26,12 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         received: 1000,
         out_of_order: 17,
     });
-    let nack = Header::Nack(Nack { psn: Psn::new(5), cumulative: Psn::new(4), path: PathId::new(0, 0xffff) });
+    let nack = Header::Nack(Nack {
+        psn: Psn::new(5),
+        cumulative: Psn::new(4),
+        path: PathId::new(0, 0xffff),
+        reason: NackReason::Missing,
+    });
     let kinds = [
         ("data_first", data(0, 4096), Flags::ACK_REQUEST),
         ("data_last", data(1 << 33, 1), Flags::LAST.with(Flags::RETRANSMITTED)),
@@ -36,11 +41,25 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         ("cnp", Header::Cnp, Flags::NONE),
         ("probe", Header::Probe { number: 1 }, Flags::NONE),
     ];
+    let refusal =
+        Nack { psn: Psn::new(3), cumulative: Psn::new(3), path: PathId::new(1, 7), reason: NackReason::NoBuffer };
+    let answer = Answer { port_status: false, number: 9, path: PathId::new(1, 77) };
+    let mrc_kinds = [
+        ("refusal", Header::Nack(refusal), Flags::NONE),
+        ("ack_always_skip", ack, Flags::ALWAYS_SKIP),
+        ("port_status", Header::Operation { number: 8, operation: Operation::PortStatus(0b1101) }, Flags::NONE),
+        ("path_probe", Header::Operation { number: 9, operation: Operation::PathProbe }, Flags::NONE),
+        ("answer", Header::Answer(answer), Flags::NONE),
+    ];
     let mut seeds = Vec::new();
-    for (format, format_name, bit) in
-        [(WireFormat::Rocev2, "rocev2", 0), (WireFormat::Uec, "uec", 1), (WireFormat::Strack, "strack", 4)]
-    {
-        for (name, header, flags) in kinds {
+    for (format, format_name, bit) in [
+        (WireFormat::Rocev2, "rocev2", 0),
+        (WireFormat::Uec, "uec", 1),
+        (WireFormat::Strack, "strack", 4),
+        (WireFormat::Mrc, "mrc", 5),
+    ] {
+        let only = if format == WireFormat::Mrc { &mrc_kinds[..] } else { &[] };
+        for &(name, header, flags) in kinds.iter().chain(only) {
             let packet = Packet {
                 source: HostId(1),
                 destination: HostId(0x0102_0304),

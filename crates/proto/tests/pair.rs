@@ -4,13 +4,13 @@
 
 mod pair_support;
 
-use pair_support::{ACK, Chance, DELAY, PACKET, Post, RTT, World, check};
+use pair_support::{ACK, Chance, DELAY, Outage, PACKET, Post, RTT, World, check};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
-use strandway_proto::packet::{Ack, Data, Flags, Header, Nack, Offset, Psn, SackBits};
+use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
 use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::{GoBackNConfig, ReliabilityConfig, SelectiveRepeatConfig};
 use strandway_proto::rng::{Random, StreamKind};
@@ -290,10 +290,11 @@ fn without_trimming_probes_find_a_lost_tail_and_lost_probes_are_followed_by_othe
 
 // ---- Any combination -------------------------------------------------------------------------------------------------------
 
-fn reliabilities() -> [(&'static str, ReliabilityConfig, bool); 6] {
+fn reliabilities() -> [(&'static str, ReliabilityConfig, bool); 8] {
     let selective = ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default());
     let irn = ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::irn());
     let late = Profile::preset("strack_fast").expect("a preset").reliability;
+    let mrc = Profile::preset("mrc").expect("a preset").reliability;
     let go_back_n = ReliabilityConfig::GoBackN(GoBackNConfig::default());
     [
         ("go_back_n", go_back_n.clone(), false),
@@ -302,6 +303,8 @@ fn reliabilities() -> [(&'static str, ReliabilityConfig, bool); 6] {
         ("selective, reordering", selective, false),
         ("irn", irn, false),
         ("selective, lateness", late, false),
+        ("mrc, trimming", mrc.clone(), true),
+        ("mrc", mrc, false),
     ]
 }
 
@@ -328,7 +331,7 @@ fn every_combination_of_policies_completes_over_a_lossy_wire() {
             }
         }
     }
-    assert_eq!(combinations, 6 * 6 * 6 * 3);
+    assert_eq!(combinations, 8 * 6 * 7 * 3);
 }
 
 #[test]
@@ -350,7 +353,7 @@ fn messages_posted_after_an_idle_time_go_out_as_the_first_ones_did() {
             world.posts.push(Post { side: 0, connection: 0, bytes: i * 10_000, at: Time::ZERO + at });
         }
         // Only lateness sends probes where nothing is missing: soon after the last packet.
-        let probes = if preset == "strack_fast" { "0.." } else { "0" };
+        let probes = if ["strack_fast", "mrc"].contains(&preset) { "0.." } else { "0" };
         let outcome = check(&world, "", &format!("again 0, timeouts 0, probes {probes}"));
         // 1 to 3 full packets and what is left over of each message, from 5 ms on: 20,000 and 30,000 bytes.
         let rest = |bytes: u64| Span((bytes % 4096 + 64) * 20);
@@ -514,13 +517,13 @@ fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
 fn wander(seed: u64) {
     let mut random = Random::new(seed, StreamKind::Workload, 0);
     let mut pick = |below: u32| random.below(below);
-    let mut world = World::new(Profile::NAMES[pick(6) as usize]);
+    let mut world = World::new(Profile::NAMES[pick(7) as usize]);
     if pick(2) == 0 {
-        let (_, reliability, trimming) = reliabilities()[pick(6) as usize].clone();
+        let (_, reliability, trimming) = reliabilities()[pick(8) as usize].clone();
         world.profile.reliability = reliability;
         world.environment.trimming = trimming;
         world.profile.congestion = CongestionConfig::named(CongestionConfig::NAMES[pick(6) as usize]).expect("a name");
-        world.profile.path = PathConfig::named(PathConfig::NAMES[pick(6) as usize]).expect("a name");
+        world.profile.path = PathConfig::named(PathConfig::NAMES[pick(7) as usize]).expect("a name");
     } else if pick(3) == 0 {
         world.environment.trimming = !world.environment.trimming;
     }
@@ -548,6 +551,13 @@ fn wander(seed: u64) {
         late: Span(20_000_000),
     };
     world.seed = seed;
+    // Ports that go down and come back, seen by their own NIC only.
+    for _ in 0..if world.environment.ports > 1 { pick(3) } else { 0 } {
+        let from = Time(u64::from(pick(200)) * 1_000_000);
+        let port = pick(u32::from(world.environment.ports)) as u8;
+        let until = from + Span::from_us(u64::from(pick(2000)) + 1);
+        world.outages.push(Outage { side: pick(2) as usize, port, from, until });
+    }
     println!("{world:#?}");
     check(&world, "", "");
 }
@@ -627,11 +637,23 @@ fn headers() -> impl Strategy<Value = Header> {
             })
         },
     );
-    let nack = (psns(), psns(), any::<u32>()).prop_map(|(psn, cumulative, path)| {
-        Header::Nack(Nack { psn: Psn::new(psn), cumulative: Psn::new(cumulative), path: PathId(path) })
+    let reasons = prop_oneof![
+        6 => Just(NackReason::Missing),
+        2 => Just(NackReason::BeyondWindow),
+        1 => Just(NackReason::NoBuffer),
+        1 => Just(NackReason::Fatal),
+    ];
+    let nack = (psns(), psns(), any::<u32>(), reasons).prop_map(|(psn, cumulative, path, reason)| {
+        let (psn, cumulative) = (Psn::new(psn), Psn::new(cumulative));
+        Header::Nack(Nack { psn, cumulative, path: PathId(path), reason })
     });
     let probe = any::<u32>().prop_map(|number| Header::Probe { number });
-    prop_oneof![4 => data, 4 => ack, 3 => nack, 1 => Just(Header::Cnp), 1 => probe]
+    let operation =
+        (any::<u16>(), prop_oneof![Just(Operation::PathProbe), any::<u32>().prop_map(Operation::PortStatus)]);
+    let operation = operation.prop_map(|(number, operation)| Header::Operation { number, operation });
+    let answer = (any::<bool>(), any::<u16>(), any::<u32>())
+        .prop_map(|(port_status, number, path)| Header::Answer(Answer { port_status, number, path: PathId(path) }));
+    prop_oneof![4 => data, 4 => ack, 3 => nack, 1 => Just(Header::Cnp), 1 => probe, 1 => operation, 1 => answer]
 }
 
 fn packets() -> impl Strategy<Value = Packet> {
@@ -675,6 +697,7 @@ fn attack(world: &World, steps: &[Step]) {
     let mut posted: [Vec<u64>; 2] = Default::default();
     let mut sent = [0u64; 2];
     let mut told = [(0u64, 0usize), (0, 0)];
+    let mut failed = [false; 2];
     for step in steps {
         match *step {
             Step::Packet(packet) => {
@@ -712,10 +735,16 @@ fn attack(world: &World, steps: &[Step]) {
                     let whole = (0..).take_while(|psn| fed[c].contains(psn)).count() as u64;
                     assert!(told[c].0 <= whole, "{} messages are complete of {whole} packets in order", told[c].0);
                 }
+                Event::Failed { connection } => {
+                    let c = connection.0 as usize;
+                    assert!(!failed[c], "told once");
+                    failed[c] = true;
+                }
                 Event::Sent { connection, message } => {
                     let c = connection.0 as usize;
                     assert_eq!(message.0 as usize, told[c].1, "in order, each once");
                     told[c].1 += 1;
+                    assert!(!failed[c], "a connection that failed finishes nothing");
                     assert!(posted[c][message.0 as usize] <= sent[c], "{message:?} is done though it was never sent");
                 }
             }
@@ -734,8 +763,8 @@ proptest! {
     #[test]
     fn hostile_packets_neither_crash_an_endpoint_nor_complete_what_was_not_received(
         steps in steps(),
-        kind in 0usize..5,
-        preset in 0usize..3,
+        kind in 0usize..8,
+        preset in 0usize..7,
         ports in 1u8..5,
     ) {
         let mut world = World::new(Profile::NAMES[preset]).ports(ports);

@@ -55,6 +55,7 @@ fn operation(ports: u8) -> impl Strategy<Value = PathOperation> {
         2 => Just(PathFeedback::Trimmed),
         1 => Just(PathFeedback::Lost),
         1 => Just(PathFeedback::TimedOut),
+        1 => Just(PathFeedback::Shunned),
     ];
     let mask = Ports::first(ports).data;
     prop_oneof![
@@ -108,7 +109,7 @@ impl NaiveBitmap {
 
     fn feedback(&mut self, path: PathId, feedback: PathFeedback) {
         let (turns, most) = match (feedback, self.original) {
-            (PathFeedback::Good | PathFeedback::Lost, _) => (0, 15),
+            (PathFeedback::Good | PathFeedback::Lost | PathFeedback::Shunned, _) => (0, 15),
             (_, true) => (1, 1),
             (PathFeedback::Marked, _) => (1, 15),
             (PathFeedback::Trimmed, _) => (4, 15),
@@ -462,8 +463,11 @@ fn reps_does_not_freeze_where_switches_drop() {
 #[test]
 fn connections_give_hashes_different_input() {
     for config in every_config() {
-        // PRIME's values are not for hashes.
-        if matches!(config, PathConfig::Reps(RepsConfig { entropies: 65_536, .. }) | PathConfig::Prime(_)) {
+        // The values of PRIME and MRC are not for hashes.
+        if matches!(
+            config,
+            PathConfig::Reps(RepsConfig { entropies: 65_536, .. }) | PathConfig::Prime(_) | PathConfig::Mrc(_)
+        ) {
             continue;
         }
         let entropies: BTreeSet<u32> = (0..256)

@@ -1,12 +1,12 @@
 //! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
 
 use proptest::prelude::*;
-use strandway_proto::packet::{Ack, Data, Flags, Header, Nack, Offset, Psn, SackBits};
+use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, Outer, WireError, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
 
-const FORMATS: [WireFormat; 3] = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack];
+const FORMATS: [WireFormat; 4] = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc];
 
 fn psn() -> impl Strategy<Value = Psn> {
     prop_oneof![Just(0), Just(Psn::MODULUS - 1), any::<u64>()].prop_map(Psn::new)
@@ -14,6 +14,17 @@ fn psn() -> impl Strategy<Value = Psn> {
 
 fn path() -> impl Strategy<Value = PathId> {
     (any::<u8>(), any::<u32>()).prop_map(|(port, entropy)| PathId::new(port, entropy))
+}
+
+fn reason() -> impl Strategy<Value = NackReason> {
+    prop_oneof![
+        3 => Just(NackReason::Missing),
+        1 => Just(NackReason::NoTracker),
+        1 => Just(NackReason::NoBuffer),
+        1 => Just(NackReason::NoResource),
+        1 => Just(NackReason::BeyondWindow),
+        1 => Just(NackReason::Fatal),
+    ]
 }
 
 fn header() -> impl Strategy<Value = Header> {
@@ -28,13 +39,56 @@ fn header() -> impl Strategy<Value = Header> {
                 Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order })
             }
         ),
-        2 => (psn(), psn(), path()).prop_map(|(psn, cumulative, path)| Header::Nack(Nack { psn, cumulative, path })),
+        2 => (psn(), psn(), path(), reason()).prop_map(|(psn, cumulative, path, reason)| {
+            Header::Nack(Nack { psn, cumulative, path, reason })
+        }),
+        1 => (any::<u16>(), any::<Option<u32>>()).prop_map(|(number, mask)| {
+            let operation = mask.map_or(Operation::PathProbe, Operation::PortStatus);
+            Header::Operation { number, operation }
+        }),
+        1 => (any::<bool>(), any::<u16>(), path())
+            .prop_map(|(port_status, number, path)| Header::Answer(Answer { port_status, number, path })),
         1 => Just(Header::Cnp),
         1 => any::<u32>().prop_map(|number| Header::Probe { number }),
     ]
 }
 
-/// Every packet that both formats have room for.
+/// The packet cut down to what a format has room for.
+fn fit(format: WireFormat, packet: Packet) -> Packet {
+    let Packet { connection, mut flags, mut header, .. } = packet;
+    if format != WireFormat::Mrc {
+        flags.0 &= !Flags::ALWAYS_SKIP.0;
+        match &mut header {
+            Header::Nack(nack) => nack.reason = NackReason::Missing,
+            Header::Operation { .. } | Header::Answer(_) => header = Header::Cnp,
+            _ => {}
+        }
+        return Packet { flags, header, ..packet };
+    }
+    match &mut header {
+        Header::Ack(ack) => {
+            let cumulative = u64::from({ ack.cumulative }.get());
+            let near = |psn: Psn| Psn::new(cumulative + u64::from(psn.get() & 0x7ff));
+            ack.sack_base = near(ack.sack_base);
+            ack.acked = if flags.has(Flags::PROBE_ANSWER) {
+                Psn::new(u64::from({ ack.acked }.get() & 0xffff))
+            } else {
+                near(ack.acked)
+            };
+            ack.received &= 0xff_ffff;
+            ack.out_of_order &= 0x7fff;
+        }
+        Header::Nack(nack) => {
+            nack.cumulative =
+                Psn::new(u64::from(nack.psn.get()) + Psn::MODULUS - u64::from(nack.cumulative.get() & 0xffff));
+        }
+        Header::Probe { number } => *number &= 0xffff,
+        _ => {}
+    }
+    Packet { connection, flags, header, ..packet }
+}
+
+/// Every packet that some format has room for, see [`fit`].
 fn packet() -> impl Strategy<Value = Packet> {
     (any::<[u32; 2]>(), 0u32..1 << 24, path(), any::<u16>(), 0..=Flags::ALL.0, header()).prop_map(
         |([source, destination], connection, path, size, flags, header)| {
@@ -52,10 +106,11 @@ proptest! {
     #[test]
     fn a_transport_header_is_read_as_it_was_written(packet in packet(), payload in prop::collection::vec(any::<u8>(), 0..40)) {
         for format in FORMATS {
+            let packet = fit(format, packet);
             let mut bytes = vec![7; 3];
             wire::encode(format, &packet, &mut bytes).expect("a packet with room");
             prop_assert_eq!(&bytes[..3], &[7; 3]);
-            let length = wire::header_bytes(format, &packet.header);
+            let length = wire::header_bytes(format, &packet);
             prop_assert_eq!(bytes.len(), 3 + length);
             for cut in 0..length {
                 prop_assert_eq!(wire::decode(format, &bytes[3..3 + cut]), Err(WireError::Short));
@@ -70,13 +125,17 @@ proptest! {
     #[test]
     fn a_frame_is_read_as_it_was_written(packet in packet()) {
         for format in FORMATS {
+            let packet = fit(format, packet);
             let mut bytes = Vec::new();
             let whole = frame::write(format, &packet, &mut bytes).expect("a packet with room");
             prop_assert!(bytes.len() <= whole);
             let expect = Packet { size: whole as u16, ..packet };
             prop_assert_eq!(frame::read(format, &bytes), Ok(expect));
             for other in FORMATS.into_iter().filter(|&other| other != format) {
-                prop_assert_eq!(frame::read(other, &bytes), Err(WireError::Foreign));
+                // RoCEv2 and MRC share a port and no opcode.
+                let same = frame::udp_port(other) == frame::udp_port(format);
+                let expect = if same { WireError::Unknown } else { WireError::Foreign };
+                prop_assert_eq!(frame::read(other, &bytes), Err(expect));
             }
             // With the payload there as zeros, a receiver that knows nothing of us finds the checksum right.
             bytes.resize(whole, 0);
@@ -104,15 +163,17 @@ proptest! {
     #[test]
     fn damage_is_noticed_or_harmless(packet in packet(), at in any::<prop::sample::Index>(), flip in 1u8..) {
         for format in FORMATS {
+            let packet = fit(format, packet);
             let mut bytes = Vec::new();
             wire::encode(format, &packet, &mut bytes).expect("a packet with room");
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             if let Ok(read) = wire::decode(format, &bytes) {
-                // What decodes is a packet like any other: it is written as the same bytes.
+                // What decodes is a packet like any other: it is written as the same bytes, but for what MRC does not read.
                 let mut again = Vec::new();
                 wire::encode(format, &read, &mut again).expect("a packet that was read");
-                prop_assert_eq!(&again[..], &bytes[..again.len()]);
+                prop_assert!(format == WireFormat::Mrc || again[..] == bytes[..again.len()]);
+                prop_assert_eq!(wire::decode(format, &again), Ok(read));
             }
             let mut bytes = Vec::new();
             frame::write(format, &packet, &mut bytes).expect("a packet with room");
@@ -121,7 +182,7 @@ proptest! {
             bytes[at] ^= flip;
             if let Ok(read) = frame::read(format, &bytes) {
                 // Whatever the checksum covers is safe; the ICRC behind it is not ours to check.
-                prop_assert!(at >= 62 + wire::header_bytes(format, &packet.header), "{read:?} from {before:?}");
+                prop_assert!(at >= 62 + wire::header_bytes(format, &packet), "{read:?} from {before:?}");
             }
         }
     }
@@ -171,6 +232,122 @@ fn a_cnp_looks_as_the_standard_has_it() {
     let bytes = bytes_of(WireFormat::Rocev2, &packet);
     assert_eq!(bytes[..12], [0x81, 0x40, 0xff, 0xff, 0x40, 0xab, 0xcd, 0xef, 0, 0, 0, 0]);
     assert_eq!(bytes[12..], [0; 16]);
+}
+
+fn mrc(header: Header, flags: Flags) -> Packet {
+    Packet { header, flags, ..data(0, Flags::NONE) }
+}
+
+#[test]
+fn an_mrc_write_looks_as_the_specification_has_it() {
+    let bytes = bytes_of(WireFormat::Mrc, &data(0x1_0000_1000, Flags::ACK_REQUEST.with(Flags::RETRANSMITTED)));
+    #[rustfmt::skip]
+    assert_eq!(bytes, [
+        0xc7, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0xb0, 0x12, 0x34, 0x56, // BTH: middle; ack request, again, timestamp
+        0, 9, 0, 9, // METH: RQMSN, MSN
+        0, 0, 0, 1, // TSETH: type 1
+        0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 9, 0, 0, 0x10, 0, // RETH: offset, message, length
+    ]);
+    for (offset, flags, opcode, length) in [
+        (0, Flags::NONE, 0xc6, 36),
+        (4096, Flags::NONE, 0xc7, 36),
+        (4096, Flags::LAST, 0xc9, 40),
+        (0, Flags::LAST, 0xcb, 40),
+    ] {
+        let bytes = bytes_of(WireFormat::Mrc, &data(offset, flags));
+        assert_eq!((bytes[0], bytes.len()), (opcode, length));
+        // The immediate of the last packet is the message's number.
+        assert_eq!(bytes[36..], [0u8, 0, 0, 9][..length - 36]);
+    }
+}
+
+#[test]
+fn an_mrc_sack_looks_as_the_specification_has_it() {
+    let ack = |acked: u64| {
+        Header::Ack(Ack {
+            cumulative: Psn::new(0x1000),
+            sack_base: Psn::new(0x1002),
+            sack: SackBits::new(0x8000_0000_0000_0005),
+            acked: Psn::new(acked),
+            path: PathId::new(3, 0x51),
+            received: 0x0a_0b0c,
+            out_of_order: 7,
+        })
+    };
+    #[rustfmt::skip]
+    let mut expected = vec![
+        0xdc, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0x00, 0x00, 0x0f, 0xff, // BTH: PSN is the last one below the hole
+        0x00, 0x20, 0x00, 0x06, // skip once; the packet that caused it is six above that
+        0x03, 0x00, 0x00, 0x51, // entropy
+        0x00, 0x00, 0xcd, 0xef, // source and destination context
+        0x00, 0x00, 0x0f, 0xff, // cumulative
+        0x00, 0x00, 0x00, 0x03, // CC type and flags, MPR, where the bitmap begins
+        0x80, 0, 0, 0, 0, 0, 0, 0x05,
+        0, 0, 0, 7, // timestamp, packets held
+        0x00, 0x0a, 0x0b, 0x0c, // no penalty, received in 256 B
+    ];
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x1005), Flags::MARKED)), expected);
+    // One that answers a probe has the probe's number there; one below the cumulative has a negative offset.
+    expected[13..16].copy_from_slice(&[0x02, 0x80, 0x01]);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x8001), Flags::PROBE_ANSWER)), expected);
+    expected[13..16].copy_from_slice(&[0x40, 0xff, 0xff]);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x0ffe), Flags::ALWAYS_SKIP)), expected);
+    let far = mrc(ack(0x1000 + (1 << 15)), Flags::NONE);
+    assert_eq!(wire::encode(WireFormat::Mrc, &far, &mut Vec::new()), Err(WireError::Unencodable));
+}
+
+#[test]
+fn mrcs_other_packets_look_as_the_specification_has_them() {
+    let nack = |reason| {
+        let (psn, cumulative) = (Psn::new(0x0002_0304), Psn::new(0x0002_0301));
+        Header::Nack(Nack { psn, cumulative, path: PathId::new(1, 2), reason })
+    };
+    #[rustfmt::skip]
+    let mut expected = vec![
+        0xdd, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0x00, 0x02, 0x03, 0x04, // BTH: PSN is the one wanted
+        0x00, 0x00, 0x01, 0x00, // trimmed
+        0x01, 0x00, 0x00, 0x02, // entropy
+        0x00, 0x00, 0xcd, 0xef, // source and destination context
+        0x00, 0x02, 0x03, 0x04, // PSN
+        0x20, 0x03, 0x00, 0x00, // CC type 2; ours: three above the cumulative; timestamp
+    ];
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(nack(NackReason::Missing), Flags::NONE)), expected);
+    for (reason, flags, code) in [
+        (NackReason::Missing, Flags::TRIMMED_AT_LAST_HOP, 0x02),
+        (NackReason::NoTracker, Flags::NONE, 0x06),
+        (NackReason::NoBuffer, Flags::NONE, 0x07),
+        (NackReason::NoResource, Flags::NONE, 0x0a),
+        (NackReason::BeyondWindow, Flags::NONE, 0x0b),
+        (NackReason::Fatal, Flags::NONE, 0x19),
+    ] {
+        expected[14] = code;
+        assert_eq!(bytes_of(WireFormat::Mrc, &mrc(nack(reason), flags)), expected);
+    }
+    #[rustfmt::skip]
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(Header::Probe { number: 0x8001 }, Flags::NONE)), [
+        0xde, 0x01, 0xff, 0xff, 0x00, 0xab, 0xcd, 0xef, 0, 0, 0, 0, // BTH: no PSN
+        0, 0, 0, 0, 0x80, 0x01, 0, 0, 0, 0, 0xcd, 0xef, 0, 0, 0, 1, // PETH: number, contexts, timestamp of type 1
+    ]);
+    #[rustfmt::skip]
+    let mut request = vec![
+        0xd8, 0x01, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x01, 0x02, // BTH: to QP 2; PSN is the number
+        0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xfb, // ERTH: port status, all but the third
+        0x00, 0xab, 0xcd, 0xef, 0x00, 0x00, 0x00, 0x01, // ours: the connection; timestamp of type 1
+    ];
+    let operation = |operation| Header::Operation { number: 0x102, operation };
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(operation(Operation::PortStatus(!4)), Flags::NONE)), request);
+    request[13] = 1;
+    request[16..20].fill(0);
+    assert_eq!(bytes_of(WireFormat::Mrc, &mrc(operation(Operation::PathProbe), Flags::NONE)), request);
+    let answer = Header::Answer(Answer { port_status: false, number: 0x102, path: PathId::new(1, 0x77) });
+    let bytes = bytes_of(WireFormat::Mrc, &mrc(answer, Flags::NONE));
+    assert_eq!(bytes[..12], [0xd9, 0x01, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x01, 0x02]);
+    assert_eq!(bytes[12..24], [0, 4, 0, 0, 0x00, 0xab, 0xcd, 0xef, 0x01, 0x00, 0x00, 0x77]);
+    assert_eq!(bytes[24..], [0; 24]);
+    // Seen from outside: on RoCEv2's port.
+    let mut frame = Vec::new();
+    frame::write(WireFormat::Mrc, &mrc(answer, Flags::NONE), &mut frame).expect("a packet with room");
+    assert_eq!(frame[56..58], 4791u16.to_be_bytes());
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl BitmapSpray {
             PathFeedback::Marked => 0,
             PathFeedback::Trimmed => 1,
             PathFeedback::TimedOut => 2,
-            PathFeedback::Lost => 3,
+            PathFeedback::Lost | PathFeedback::Shunned => 3,
         };
         let limit = if self.original { 1 } else { PENALTY_MAX };
         let index = self.spread.index(path);

@@ -322,7 +322,9 @@ impl PathSelector for Prime {
         match feedback {
             PathFeedback::Good => {}
             PathFeedback::Marked => self.charge(now, path, true),
-            PathFeedback::Trimmed | PathFeedback::Lost | PathFeedback::TimedOut => self.charge(now, path, false),
+            PathFeedback::Trimmed | PathFeedback::Lost | PathFeedback::TimedOut | PathFeedback::Shunned => {
+                self.charge(now, path, false);
+            }
         }
     }
 

@@ -98,7 +98,7 @@ impl PathSelector for Reps {
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {
         match feedback {
             PathFeedback::Good => self.ring.store(self.spread.index(path), self.lifetime),
-            PathFeedback::Marked | PathFeedback::Trimmed | PathFeedback::Lost => {}
+            PathFeedback::Marked | PathFeedback::Trimmed | PathFeedback::Lost | PathFeedback::Shunned => {}
             PathFeedback::TimedOut => {
                 if self.freeze > Span::ZERO && self.frozen_until.is_none() && self.explore == 0 {
                     self.frozen_until = Some(now + self.freeze);

@@ -7,7 +7,7 @@ use super::scoreboard::Scoreboard;
 use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::parameters;
 use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
@@ -209,7 +209,7 @@ impl Receiver for GoBackNReceiver {
                 self.nack_sent = true;
                 let hole = Psn::new(self.expected);
                 let echo = Flags::NONE.with_if(flags.has(Flags::CE), Flags::MARKED);
-                arrival.nack = Some((Nack { psn: hole, cumulative: hole, path }, echo));
+                arrival.nack = Some((Nack { psn: hole, cumulative: hole, path, reason: NackReason::Missing }, echo));
             }
             return Ok(arrival);
         }

@@ -7,14 +7,16 @@
 mod detect;
 mod lateness;
 mod receiver;
+mod retries;
 
 pub use receiver::SelectiveReceiver;
+pub(super) use retries::Retry;
 
 use super::scoreboard::{Scoreboard, State};
 use super::{Invalid, Lost, Reliability, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
-use crate::packet::{Ack, Flags, Nack, PathId};
+use crate::packet::{Ack, Flags, Nack, NackReason, PathId};
 use crate::parameters;
 use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
@@ -101,6 +103,8 @@ pub struct SelectiveRepeat {
     mark: u64,
     /// Only where reordering or lateness tells of losses.
     probe: Option<Box<Probe>>,
+    /// MRC's timers and budget of retries.
+    retry: Option<Box<Retry>>,
     base_rtt: Span,
 }
 
@@ -117,6 +121,16 @@ impl SelectiveRepeat {
             (false, false) if config.late > 0.0 => LossDetection::Lateness,
             (false, false) => LossDetection::Reordering,
         };
+        SelectiveRepeat::build(config, detection, transport, environment)
+    }
+
+    /// As [`SelectiveRepeat::new`], with losses found in this way.
+    pub(super) fn build(
+        config: &SelectiveRepeatConfig,
+        detection: LossDetection,
+        transport: &TransportConfig,
+        environment: &Environment,
+    ) -> SelectiveRepeat {
         let port_rate = crate::units::Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
         let computed = Span::from_us(15) + port_rate.time_for(environment.queue) * 6;
         let computed = if environment.trimming { computed } else { computed.max(config.rto_min) };
@@ -151,6 +165,7 @@ impl SelectiveRepeat {
                 let late = Lateness::new(environment.base_rtt.scaled(config.late), config.late_spread);
                 Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, late, ..Probe::default() })
             }),
+            retry: None,
             base_rtt: environment.base_rtt,
         }
     }
@@ -163,6 +178,9 @@ impl SelectiveRepeat {
 
     #[inline]
     fn present_rto(&self) -> Span {
+        if let Some(retry) = &self.retry {
+            return retry.timeout(self.rto);
+        }
         let few = self.board.in_flight().0 <= u64::from(self.rto_low_packets) * u64::from(self.packet);
         if self.detection == LossDetection::Holes && few { self.rto_low } else { self.rto }
     }
@@ -196,6 +214,9 @@ impl SelectiveRepeat {
 
 impl Reliability for SelectiveRepeat {
     fn open(&mut self, message: Message) {
+        if self.failed() {
+            return;
+        }
         self.backlog.push(message);
     }
 
@@ -234,7 +255,11 @@ impl Reliability for SelectiveRepeat {
             && let Some(probe) = &mut self.probe
         {
             // What comes later is what others are late by: without data, probes, closely at first.
-            probe.gap = Span(self.base_rtt.0 / 2);
+            probe.gap = match probe.gap_max {
+                Span::ZERO => Span(self.base_rtt.0 / 2),
+                _ if self.board.next() == self.backlog.end() => self.base_rtt * 2,
+                most => Span(most.0 / 2),
+            };
             probe.at = now + probe.gap;
         }
     }
@@ -268,6 +293,9 @@ impl Reliability for SelectiveRepeat {
         if cumulative > una {
             self.board.advance(cumulative);
             self.highest = self.highest.max(cumulative);
+            if let Some(retry) = &mut self.retry {
+                retry.reset();
+            }
         }
         if self.detection == LossDetection::Lateness && !flags.has(Flags::PROBE_ANSWER) {
             // The bitmap may be about others.
@@ -306,12 +334,24 @@ impl Reliability for SelectiveRepeat {
         Ok(settled)
     }
 
-    fn on_nack(&mut self, _: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid> {
+    fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid> {
         let psn = nack.psn.extend(self.board.una());
         if psn >= self.board.next() {
             return Err(Invalid::BeyondSent);
         }
-        self.lose(psn, LossKind::Trimmed { last_hop: flags.has(Flags::TRIMMED_AT_LAST_HOP) });
+        match nack.reason {
+            NackReason::Missing => {
+                self.lose(psn, LossKind::Trimmed { last_hop: flags.has(Flags::TRIMMED_AT_LAST_HOP) });
+            }
+            NackReason::Fatal if self.retry.is_some() => self.give_up(),
+            // The receiver was short of something: nobody's fault on the way, but not to go on for ever.
+            _ => {
+                if let Some(sent) = self.board.lose(psn) {
+                    self.repairs.push_back(psn);
+                    self.charge(now, sent.at);
+                }
+            }
+        }
         Ok(Settled::default())
     }
 
@@ -327,6 +367,7 @@ impl Reliability for SelectiveRepeat {
         let rto = self.present_rto();
         let mut oldest = Time::NEVER;
         let mut found = false;
+        let mut latest = Time::ZERO;
         for psn in self.board.una()..self.board.next() {
             let Some(&sent) = self.board.get(psn) else { continue };
             if sent.state != State::InFlight {
@@ -339,12 +380,16 @@ impl Reliability for SelectiveRepeat {
             if overdue && !spared {
                 self.lose(psn, LossKind::TimedOut);
                 found = true;
+                latest = latest.max(sent.at);
             } else {
                 oldest = oldest.min(if overdue { now } else { sent.at });
             }
         }
         if found && self.detection == LossDetection::Holes {
             self.recovery = None;
+        }
+        if found {
+            self.charge(now, latest);
         }
         self.deadline = if oldest != Time::NEVER {
             oldest + rto
@@ -375,11 +420,12 @@ impl Reliability for SelectiveRepeat {
         let again = self.probe_again();
         let probe = self.probe.as_mut().filter(|p| p.due)?;
         probe.due = false;
-        probe.number = probe.number.wrapping_add(1);
+        probe.number = probe.number.wrapping_add(1) & probe.numbers;
         probe.sent[probe.number as usize % PROBES] = (now, self.board.next());
         probe.at = now + again;
         // Where nothing goes on, ever more rarely.
-        probe.gap = (again * 2).min(self.base_rtt * 4);
+        let most = if probe.gap_max == Span::ZERO { self.base_rtt * 4 } else { probe.gap_max };
+        probe.gap = (again * 2).min(most);
         Some(probe.number)
     }
 
@@ -402,6 +448,10 @@ impl Reliability for SelectiveRepeat {
     #[inline]
     fn touch(&self) -> u64 {
         self.board.touch() ^ self.backlog.end()
+    }
+
+    fn failed(&self) -> bool {
+        self.retry.as_ref().is_some_and(|retry| retry.failed())
     }
 
     fn on_base_rtt(&mut self, base_rtt: Span) {

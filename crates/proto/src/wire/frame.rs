@@ -32,10 +32,11 @@ const DSCP_TRIMMED_AT_LAST_HOP: u8 = 45;
 const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
-/// UDP destination port of a format: IANA's for RoCEv2 and for Ultra Ethernet; ours, from the dynamic range, for STrack.
+/// UDP destination port of a format: IANA's for RoCEv2, which MRC shares, and for Ultra Ethernet; ours,
+/// from the dynamic range, for STrack.
 pub const fn udp_port(format: WireFormat) -> u16 {
     match format {
-        WireFormat::Rocev2 => 4791,
+        WireFormat::Rocev2 | WireFormat::Mrc => 4791,
         WireFormat::Uec => 4793,
         WireFormat::Strack => 49_407,
     }
@@ -66,7 +67,7 @@ fn trailing(format: WireFormat, packet: &Packet) -> usize {
         _ => 0,
     };
     let icrc = match format {
-        WireFormat::Rocev2 => 4,
+        WireFormat::Rocev2 | WireFormat::Mrc => 4,
         WireFormat::Uec | WireFormat::Strack => 0,
     };
     payload + icrc
@@ -100,7 +101,7 @@ fn traffic_class(packet: &Packet) -> Result<u8, WireError> {
 pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<usize, WireError> {
     let traffic_class = traffic_class(packet)?;
     let trailing = trailing(format, packet);
-    let udp_length = UDP + header_bytes(format, &packet.header) + trailing;
+    let udp_length = UDP + header_bytes(format, packet) + trailing;
     let Ok(udp_length) = u16::try_from(udp_length) else { return Err(WireError::Unencodable) };
     let start = out.len();
     let (plane, entropy) = (packet.path.port(), packet.path.entropy());
@@ -185,7 +186,7 @@ pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
     }
     let sum = reader.u16()?;
     let packet = decode(format, reader.rest)?;
-    let headers = header_bytes(format, &packet.header);
+    let headers = header_bytes(format, &packet);
     let entropy = first >> 12 << 16 & 0xff_0000 | u32::from(source_port);
     let flags = switch_flags((first >> 20) as u8, &packet.header)?;
     let size = u16::try_from(ETHERNET + IPV6 + usize::from(length)).map_err(|_| WireError::Length)?;

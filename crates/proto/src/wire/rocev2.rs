@@ -23,7 +23,7 @@
 //! The invariant checksum (ICRC) is not computed: its four bytes are zero in captures, and nobody checks them.
 
 use super::{Reader, WireError, bare, outer_flags, psn};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, Offset, Packet, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits};
 
 const WRITE_FIRST: u8 = 0x06;
 const WRITE_MIDDLE: u8 = 0x07;
@@ -46,6 +46,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 4 + 8,
         Header::Cnp => 16,
         Header::Probe { .. } => 4,
+        Header::Operation { .. } | Header::Answer(_) => 0,
     }
 }
 
@@ -74,6 +75,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Nack(nack) => (ACKNOWLEDGE, 0, nack.cumulative),
         Header::Cnp => (CNP, BECN, Psn::new(0)),
         Header::Probe { .. } => (PROBE, 0, Psn::new(0)),
+        Header::Operation { .. } | Header::Answer(_) => return Err(WireError::Unencodable),
     };
     let mut word = |number: u32| out.extend_from_slice(&number.to_be_bytes());
     word(u32::from(opcode) << 24 | u32::from(MIGRATED) << 16 | u32::from(PARTITION));
@@ -105,6 +107,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => out.extend_from_slice(&[0; 16]),
         Header::Probe { number } => word(number),
+        Header::Operation { .. } | Header::Answer(_) => {}
     }
     Ok(())
 }
@@ -151,9 +154,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                     reader.zeros::<2>()?;
                     Header::Ack(ack)
                 }
-                SYNDROME_SEQUENCE => {
-                    Header::Nack(Nack { psn: reader.psn()?, cumulative: number, path: PathId(reader.u32()?) })
-                }
+                SYNDROME_SEQUENCE => Header::Nack(Nack {
+                    psn: reader.psn()?,
+                    cumulative: number,
+                    path: PathId(reader.u32()?),
+                    reason: NackReason::Missing,
+                }),
                 _ => return Err(WireError::Unknown),
             }
         }

@@ -25,7 +25,7 @@
 //! upper bits. STrack itself has no NACK and no CNP: they are there so that every combination of policies has bytes.
 
 use super::{Reader, WireError, bare, outer_flags};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, Offset, Packet, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits};
 
 const VERSION: u8 = 1;
 const DATA: u8 = 0;
@@ -54,6 +54,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 20,
         Header::Cnp => 8,
         Header::Probe { .. } => 12,
+        Header::Operation { .. } | Header::Answer(_) => 0,
     }
 }
 
@@ -72,6 +73,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Ack(_) => (ACK, 0),
         Header::Nack(_) => (NACK, 0),
         Header::Cnp => (CNP, 0),
+        Header::Operation { .. } | Header::Answer(_) => return Err(WireError::Unencodable),
     };
     let flags = BITS.iter().enumerate().fold(0, |bits, (i, flag)| bits | u8::from(rest & flag.0 != 0) << i);
     out.extend_from_slice(&[VERSION << 3 | kind, flags]);
@@ -104,6 +106,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => {}
         Header::Probe { number } => word(number),
+        Header::Operation { .. } | Header::Answer(_) => {}
     }
     Ok(())
 }
@@ -159,9 +162,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             reader.zeros::<2>()?;
             Header::Ack(ack)
         }
-        NACK => {
-            Header::Nack(Nack { psn: psn(&mut reader)?, cumulative: psn(&mut reader)?, path: PathId(reader.u32()?) })
-        }
+        NACK => Header::Nack(Nack {
+            psn: psn(&mut reader)?,
+            cumulative: psn(&mut reader)?,
+            path: PathId(reader.u32()?),
+            reason: NackReason::Missing,
+        }),
         CNP => Header::Cnp,
         _ => return Err(WireError::Unknown),
     };

@@ -25,7 +25,7 @@
 //! that they arrive on says nothing about the one that the data came by.
 
 use super::{Reader, WireError, bare, outer_flags};
-use crate::packet::{Ack, Data, Header, MessageId, Nack, Offset, Packet, PathId, SackBits};
+use crate::packet::{Ack, Data, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, SackBits};
 
 const VERSION: u8 = 1;
 const DATA: u8 = 0;
@@ -41,16 +41,18 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 20,
         Header::Cnp => 8,
         Header::Probe { .. } => 12,
+        Header::Operation { .. } | Header::Answer(_) => 0,
     }
 }
 
-pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) {
+pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
     let (kind, length) = match packet.header {
         Header::Data(data) => (DATA, data.length),
         Header::Ack(_) => (ACK, 0),
         Header::Nack(_) => (NACK, 0),
         Header::Cnp => (CNP, 0),
         Header::Probe { .. } => (PROBE, 0),
+        Header::Operation { .. } | Header::Answer(_) => return Err(WireError::Unencodable),
     };
     let flags = (packet.flags.0 & !outer_flags(&packet.header).0) as u8;
     out.extend_from_slice(&[VERSION << 4 | kind, flags]);
@@ -81,7 +83,9 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) {
         }
         Header::Cnp => {}
         Header::Probe { number } => word(number),
+        Header::Operation { .. } | Header::Answer(_) => {}
     }
+    Ok(())
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
@@ -113,7 +117,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             reader.zeros::<2>()?;
             Header::Ack(ack)
         }
-        NACK => Header::Nack(Nack { psn: reader.psn()?, cumulative: reader.psn()?, path: PathId(reader.u32()?) }),
+        NACK => Header::Nack(Nack {
+            psn: reader.psn()?,
+            cumulative: reader.psn()?,
+            path: PathId(reader.u32()?),
+            reason: NackReason::Missing,
+        }),
         CNP => Header::Cnp,
         PROBE => Header::Probe { number: reader.u32()? },
         _ => return Err(WireError::Unknown),

@@ -44,6 +44,15 @@ pub(crate) struct Chance {
     pub(crate) late: Span,
 }
 
+/// A NIC's port is down, and its NIC sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outage {
+    pub(crate) side: usize,
+    pub(crate) port: u8,
+    pub(crate) from: Time,
+    pub(crate) until: Time,
+}
+
 /// Two endpoints and what lies between them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -54,6 +63,9 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     /// Ports of both NICs that are never idle.
     pub(crate) blocked: u32,
+    /// What leaves at this time is lost, silently.
+    pub(crate) dead: fn(Time, &Packet) -> bool,
+    pub(crate) outages: Vec<Outage>,
     pub(crate) seed: u64,
 }
 
@@ -66,8 +78,18 @@ impl World {
         let rate = Rate::from_gbps(400);
         let queue = rate.bytes_in(RTT);
         let environment = Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], queue };
-        World { profile, environment, connections: 1, posts: vec![], chance: Chance::default(), blocked: 0, seed: 1 }
-            .packets(64)
+        World {
+            profile,
+            environment,
+            connections: 1,
+            posts: vec![],
+            chance: Chance::default(),
+            blocked: 0,
+            dead: |_, _| false,
+            outages: vec![],
+            seed: 1,
+        }
+        .packets(64)
     }
 
     /// One message of so many full packets instead.
@@ -174,7 +196,7 @@ impl Outcome {
 
 /// Runs `world` over a wire that follows `script` (and the world's chance) and compares counters with `expect`.
 ///
-/// A script is a list of `drop|dup|mark|trim|delay [data|ack|nack|cnp|probe] FROM[..TO] [xTIMES] [by MICROSECONDS]`. Data is
+/// A script is a list of `drop|dup|mark|trim|delay [data|ack|nack|cnp|probe|operation|answer] FROM[..TO] [xTIMES] [by MICROSECONDS]`. Data is
 /// named by PSN and struck the first `TIMES` times that it is sent (once if not said); other packets are counted from 0.
 pub(crate) fn check(world: &World, script: &str, expect: &str) -> Outcome {
     let mut pair = Pair::new(world, script);
@@ -215,7 +237,7 @@ struct Rule {
     times: u32,
 }
 
-const KINDS: [&str; 5] = ["data", "ack", "nack", "cnp", "probe"];
+const KINDS: [&str; 7] = ["data", "ack", "nack", "cnp", "probe", "operation", "answer"];
 
 fn kind_of(packet: &Packet) -> usize {
     match packet.header {
@@ -224,6 +246,8 @@ fn kind_of(packet: &Packet) -> usize {
         Header::Nack(_) => 2,
         Header::Cnp => 3,
         Header::Probe { .. } => 4,
+        Header::Operation { .. } => 5,
+        Header::Answer(_) => 6,
     }
 }
 
@@ -259,7 +283,7 @@ struct Wire {
     chance: Chance,
     random: Random,
     /// Packets other than data seen so far, by kind.
-    seen: [u64; 5],
+    seen: [u64; 7],
     /// How often each data packet was seen, by side, connection and PSN.
     times: BTreeMap<(usize, u32, u32), u32>,
     trimming: bool,
@@ -306,7 +330,7 @@ impl Wire {
             match action {
                 Action::Drop => copies = 0,
                 Action::Duplicate => copies *= 2,
-                Action::Mark if data || kind == 4 => packet.flags = packet.flags.with(Flags::CE),
+                Action::Mark if data || kind == 4 || kind == 5 => packet.flags = packet.flags.with(Flags::CE),
                 Action::Trim if data && self.trimming => {
                     packet.size = 64;
                     let last_hop = self.random.chance(0.5);
@@ -367,6 +391,10 @@ pub(crate) struct Pair<'a> {
     air: BTreeMap<(Time, u64), (usize, Packet)>,
     order: u64,
     posts: Vec<(usize, Post)>,
+    /// Ports that go down or up, latest first: when, on which side, which, and whether it is up then.
+    ports: Vec<(Time, usize, u8, bool)>,
+    /// Which ports of each side are down.
+    down: [u32; 2],
     flows: [Vec<Flow>; 2],
     sent: Vec<Sent>,
     finished: Time,
@@ -384,7 +412,7 @@ impl<'a> Pair<'a> {
             rules,
             chance: world.chance,
             random,
-            seen: [0; 5],
+            seen: [0; 7],
             times: BTreeMap::new(),
             trimming: world.environment.trimming,
         };
@@ -406,6 +434,10 @@ impl<'a> Pair<'a> {
         let mut posts: Vec<(usize, Post)> = world.posts.iter().copied().enumerate().collect();
         posts.sort_by_key(|(_, p)| p.at);
         posts.reverse();
+        let both =
+            world.outages.iter().flat_map(|o| [(o.from, o.side, o.port, false), (o.until, o.side, o.port, true)]);
+        let mut ports: Vec<(Time, usize, u8, bool)> = both.collect();
+        ports.sort_by_key(|p| std::cmp::Reverse(p.0));
         let flows = || (0..world.connections).map(|_| Flow::default()).collect();
         Pair {
             world,
@@ -415,6 +447,8 @@ impl<'a> Pair<'a> {
             air: BTreeMap::new(),
             order: 0,
             posts,
+            ports,
+            down: [0; 2],
             flows: [flows(), flows()],
             sent: Vec::new(),
             finished: Time::ZERO,
@@ -425,7 +459,10 @@ impl<'a> Pair<'a> {
     pub(crate) fn run(&mut self) -> Outcome {
         while self.step() {}
         assert_eq!(self.finished_count, self.world.posts.len(), "it ends at {} with messages unfinished", self.now);
-        self.check_idle();
+        if self.world.outages.is_empty() {
+            // Otherwise a peer that has not heard of a port may still be owed the news.
+            self.check_idle();
+        }
         let mut stats = ConnectionStats::default();
         for side in &self.sides {
             for connection in 0..self.world.connections {
@@ -459,7 +496,7 @@ impl<'a> Pair<'a> {
         if !s.endpoint.wants_transmit() {
             return Time::NEVER;
         }
-        let idle = |port: usize| self.world.blocked >> port & 1 == 0;
+        let idle = |port: usize| (self.world.blocked | self.down[side]) >> port & 1 == 0;
         s.busy_until
             .iter()
             .enumerate()
@@ -475,8 +512,11 @@ impl<'a> Pair<'a> {
         let arrival = self.air.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
         let timers = [0, 1].map(|i| self.sides[i].endpoint.poll_timeout().unwrap_or(Time::NEVER));
         let transmit = [0, 1].map(|i| self.transmit_at(i));
-        let next =
-            [post, arrival, timers[0], timers[1], transmit[0], transmit[1]].into_iter().min().unwrap_or(Time::NEVER);
+        let port = self.ports.last().map_or(Time::NEVER, |p| p.0);
+        let next = [post, arrival, timers[0], timers[1], transmit[0], transmit[1], port]
+            .into_iter()
+            .min()
+            .unwrap_or(Time::NEVER);
         let idle = post == Time::NEVER && arrival == Time::NEVER && transmit == [Time::NEVER; 2];
         if next == Time::NEVER || (idle && self.finished_count == self.world.posts.len()) {
             return false;
@@ -484,7 +524,12 @@ impl<'a> Pair<'a> {
         assert!(next < LIMIT, "no end in sight at {}", self.now);
         // A timer that was overslept is seen to at once; time itself never runs backwards.
         self.now = self.now.max(next);
-        if post == next {
+        if port == next {
+            let (_, side, port, up) = self.ports.pop().expect("a port");
+            self.down[side] = if up { self.down[side] & !(1 << port) } else { self.down[side] | 1 << port };
+            self.sides[side].endpoint.handle_port(self.now, port, up);
+            self.sides[side].stuck = false;
+        } else if post == next {
             let (id, post) = self.posts.pop().expect("a message to post");
             self.post(id, post);
         } else if arrival == next {
@@ -522,7 +567,7 @@ impl<'a> Pair<'a> {
         let s = &mut self.sides[side];
         let mut mask = 0;
         for (port, &at) in s.busy_until.iter().enumerate() {
-            mask |= u32::from(at <= now && world.blocked >> port & 1 == 0) << port;
+            mask |= u32::from(at <= now && (world.blocked | self.down[side]) >> port & 1 == 0) << port;
         }
         let free = Ports { data: mask, control: mask };
         let before: Vec<(u64, u64)> = (0..world.connections)
@@ -544,6 +589,10 @@ impl<'a> Pair<'a> {
             self.note_data(side, &packet, &data, before[packet.connection.0 as usize]);
         }
         self.sent.push(Sent { at: now, side, packet });
+        let cut = (self.down[0] | self.down[1]) >> packet.path.port() & 1 == 1;
+        if cut || (world.dead)(now, &packet) {
+            return;
+        }
         for (late, packet) in self.wire.carry(side, &packet) {
             self.order += 1;
             self.air.insert((end + DELAY + late, self.order), (1 - side, packet));
@@ -650,6 +699,7 @@ impl<'a> Pair<'a> {
                 self.finished_count += 1;
                 self.finished = self.now;
             }
+            Event::Failed { connection } => panic!("{connection:?} of side {side} gives up at {}", self.now),
         }
     }
 
@@ -668,6 +718,7 @@ impl<'a> Pair<'a> {
                     && stats.retransmitted == 0
                     && self.world.environment.trimming
                     && !matches!(&self.world.profile.reliability, ReliabilityConfig::SelectiveRepeat(c) if c.holes)
+                    && !matches!(&self.world.profile.reliability, ReliabilityConfig::MrcSack(_))
                 {
                     assert_eq!(in_flight, flow.unacked_bytes, "without losses, in flight is what is not acknowledged");
                 }

@@ -1,6 +1,6 @@
 //! A host in the fabric: an endpoint, its NIC ports, and the flows that start and end there.
 
-use super::{Crossing, Slice};
+use super::{Crossing, FaultEvent, Slice};
 use crate::calendar::{Batch, Note, Turn};
 use crate::measure::{PATH_SLOTS, PathCounters};
 use crate::plan::Start;
@@ -74,6 +74,10 @@ impl Slice<'_> {
             self.post(h, note.data, now);
         } else {
             self.break_or_mend(note.data as usize, now);
+            if let (_, FaultEvent::Seen(link, down)) = self.fault_events[note.data as usize] {
+                let port = (link.0 % self.planes as u32) as u8;
+                self.hosts[h].endpoint.handle_port(Time(now), port, !down);
+            }
         }
         self.run_host(h, now + 1);
     }
@@ -87,7 +91,7 @@ impl Slice<'_> {
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
-            Header::Data(_) | Header::Cnp | Header::Probe { .. } => {}
+            Header::Data(_) | Header::Cnp | Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
         let host = &mut self.hosts[h];
         host.now = now;
@@ -189,7 +193,7 @@ impl Slice<'_> {
             Header::Ack(_) => self.packets.acks += 1,
             Header::Nack(_) => self.packets.nacks += 1,
             Header::Cnp => self.packets.notifications += 1,
-            Header::Probe { .. } => {}
+            Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
         self.transmit(first + plane, &packet, now);
     }
@@ -207,6 +211,8 @@ impl Slice<'_> {
                     self.pull(host, now, trigger, 2 * message.0);
                 }
             }
+            // What is not finished stays unfinished, and the report says so.
+            Told::Failed { .. } => {}
             Told::Received { message, .. } => {
                 self.flows[message.0 as usize].received = Some(Time(now));
                 if let Some(trigger) = self.plan.flows[message.0 as usize].on_received {

@@ -29,6 +29,8 @@ pub(super) struct Probe {
     pub(super) at: Time,
     pub(super) due: bool,
     pub(super) number: u32,
+    /// Which bits numbers have.
+    pub(super) numbers: u32,
     /// When each of the latest left, and `next` at that time: what its answer can judge. By number.
     pub(super) sent: [(Time, u64); PROBES],
     /// However large the window, no more wire bytes than this must have come behind a hole for it to be a loss.
@@ -37,6 +39,8 @@ pub(super) struct Probe {
     pub(super) late: Lateness,
     /// ... the time to the next probe.
     pub(super) gap: Span,
+    /// ... which never is longer than this; zero: four base RTTs, from half a one on.
+    pub(super) gap_max: Span,
 }
 
 impl Default for Probe {
@@ -46,10 +50,12 @@ impl Default for Probe {
             at: Time::NEVER,
             due: false,
             number: 0,
+            numbers: u32::MAX,
             sent: [(Time::ZERO, 0); PROBES],
             window_max: u64::MAX,
             late,
             gap,
+            gap_max: Span::ZERO,
         }
     }
 }
@@ -106,8 +112,9 @@ impl SelectiveRepeat {
     /// When the probe left that this answers, and what it can judge, if it is one of the latest.
     fn answered(&self, ack: &Ack, flags: Flags) -> Option<(Time, u64)> {
         let probe = self.probe.as_deref()?;
-        let ago = probe.number.wrapping_sub(ack.acked.get()) & (Psn::MODULUS - 1) as u32;
-        let known = flags.has(Flags::PROBE_ANSWER) && ago < probe.number.min(PROBES as u32);
+        let acked = { ack.acked }.get();
+        let ago = probe.number.wrapping_sub(acked) & probe.numbers & (Psn::MODULUS - 1) as u32;
+        let known = acked <= probe.numbers && flags.has(Flags::PROBE_ANSWER) && ago < probe.number.min(PROBES as u32);
         known.then(|| probe.sent[(probe.number - ago) as usize % PROBES])
     }
 

@@ -71,7 +71,8 @@ impl Lateness {
     /// than those that told what has arrived. The count of bytes received, which only grows, dates them.
     #[inline]
     pub(super) const fn is_newest(&mut self, received: u32) -> bool {
-        let newest = received.wrapping_sub(self.newest) < 1 << 31;
+        // MRC counts in 24 bits: compare those, with 2 GiB to either side.
+        let newest = (received << 8).wrapping_sub(self.newest << 8) < 1 << 31;
         if newest {
             self.newest = received;
         }

@@ -2,13 +2,16 @@
 
 use super::SelectiveRepeatConfig;
 use crate::bitmap::SlidingBitmap;
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::profile::TransportConfig;
 use crate::reliability::{Arrival, Invalid, Receiver};
 use std::collections::VecDeque;
 
 /// No PSN: acknowledgements do not report in turn.
 const NO_TURNS: u64 = u64::MAX;
+
+/// MRC: a packet counts as no less than this towards the next acknowledgement.
+const SMALL: u16 = 1024;
 
 /// The receiver's half.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub struct SelectiveReceiver {
     ack_marked: bool,
     /// Report holes at once (IRN).
     holes: bool,
+    /// Say so when a packet lies beyond the window (MRC).
+    refuses: bool,
     /// With acknowledgements that report in turn: the PSN from which the next one does; [`NO_TURNS`] otherwise.
     turn: u64,
     started: bool,
@@ -40,12 +45,19 @@ impl SelectiveReceiver {
             every: transport.ack_every.0.min(u64::from(u32::MAX / 2)) as u32,
             ack_marked: transport.ack_marked,
             holes: config.holes,
+            refuses: false,
             turn: if config.sack_rotates { 0 } else { NO_TURNS },
             started: false,
             request_open: false,
             ends: Vec::new(),
             done: VecDeque::new(),
         }
+    }
+
+    /// As MRC's, which says so when a packet lies beyond its window, and counts small packets as 1 KiB.
+    pub(in crate::reliability) fn refusing(mut self) -> SelectiveReceiver {
+        self.refuses = true;
+        self
     }
 
     /// From which PSN on to report, when `psn` calls for it.
@@ -60,6 +72,12 @@ impl SelectiveReceiver {
         from
     }
 
+    /// In units of 256 B; MRC has 24 bits for it.
+    fn received(&self) -> u32 {
+        let received = self.received_bytes.div_ceil(256) as u32;
+        if self.refuses { received & 0xff_ffff } else { received }
+    }
+
     fn ack(&mut self, psn: u64, base: u64, flags: Flags, path: PathId) -> (Ack, Flags) {
         self.unacknowledged = 0;
         let ack = Ack {
@@ -68,7 +86,7 @@ impl SelectiveReceiver {
             sack: SackBits::new(self.bitmap.window(base)),
             acked: Psn::new(psn),
             path,
-            received: self.received_bytes.div_ceil(256) as u32,
+            received: self.received(),
             out_of_order: self.bitmap.count().min(0xffff) as u16,
         };
         let echo = Flags::NONE
@@ -83,16 +101,21 @@ impl Receiver for SelectiveReceiver {
     fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
         let before = self.bitmap.base();
         let psn = data.psn.extend(before);
-        if psn >= before + u64::from(self.bitmap.limit()) {
-            return Err(Invalid::BeyondWindow);
-        }
         let mut arrival = Arrival::default();
+        if psn >= before + u64::from(self.bitmap.limit()) {
+            if !self.refuses {
+                return Err(Invalid::BeyondWindow);
+            }
+            let nack = Nack { psn: data.psn, cumulative: Psn::new(before), path, reason: NackReason::BeyondWindow };
+            arrival.nack = Some((nack, Flags::NONE));
+            return Ok(arrival);
+        }
         if flags.has(Flags::TRIMMED) {
             if !self.bitmap.contains(psn) {
                 let echo = Flags::NONE
                     .with_if(flags.has(Flags::CE), Flags::MARKED)
                     .with_if(flags.has(Flags::TRIMMED_AT_LAST_HOP), Flags::TRIMMED_AT_LAST_HOP);
-                let nack = Nack { psn: Psn::new(psn), cumulative: Psn::new(before), path };
+                let nack = Nack { psn: Psn::new(psn), cumulative: Psn::new(before), path, reason: NackReason::Missing };
                 arrival.nack = Some((nack, echo));
             }
             return Ok(arrival);
@@ -106,7 +129,8 @@ impl Receiver for SelectiveReceiver {
         }
         arrival.fresh = true;
         self.received_bytes += u64::from(data.length);
-        self.unacknowledged += u32::from(data.length);
+        let counted = if self.refuses { data.length.max(SMALL) } else { data.length };
+        self.unacknowledged += u32::from(counted);
         if flags.has(Flags::LAST) {
             let at = self.ends.partition_point(|&(p, _, _)| p < psn);
             self.ends.insert(at, (psn, data.message, data.end()));
@@ -135,6 +159,7 @@ impl Receiver for SelectiveReceiver {
 
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
         let first = self.bitmap.base() + 1;
+        let number = if self.refuses { number & 0xffff } else { number };
         let from = match self.turn {
             NO_TURNS => first,
             _ => self.report_from(self.bitmap.highest().unwrap_or(first), false),

@@ -1,0 +1,304 @@
+//! MRC's entropy values (EVs): each connection sprays over a set of static paths and keeps a state for each of them.
+//!
+//! A path that marks is passed over once; one that loses a packet is taken out and replaced by a backup of the same plane,
+//! probed in the background, and comes back when probes succeed in a row. Planes (NIC ports) take turns and stay equally
+//! loaded whatever becomes of single paths; a port that is down, ours or the peer's, takes its paths out all at once.
+
+mod probes;
+mod reverse;
+mod set;
+
+use super::spread::{PORTS_MAX, next_port};
+use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
+use crate::packet::{PathId, Ports};
+use crate::parameters;
+use crate::profile::Environment;
+use crate::rng::Random;
+use crate::units::{Rate, Span, Time};
+use probes::Probes;
+use reverse::Reverse;
+use set::EvSet;
+
+parameters! {
+    /// MRC's set of entropy values, and what is done about ports.
+    pub struct MrcConfig {
+        /// Entropy values in use, all planes together; fewer where the fabric has fewer paths.
+        active: u32 = 128, 1.0..=4096.0, "Araujo et al., arXiv 2605.04333, section 2.1: slightly more than 100 of 128 to 256";
+        /// Entropy values held back to replace those that fail; fewer where paths do not suffice.
+        backup: u32 = 128, 0.0..=4096.0, "Araujo et al., arXiv 2605.04333, section 2.1: 128 to 256 in all";
+        /// No path is taken out while so small a share of all the set's is left in use (`ev_min_active`).
+        active_min: f64 = 0.25, 0.0..=1.0, "OCP MRC 1.0, samples: ev_count / 4";
+        /// Pass a path over once when a packet was marked or trimmed on it.
+        skip_marked: bool = true, 0.0..=1.0, "OCP MRC 1.0: SKIP; false is the ablation";
+        /// Probes in a row that must succeed before a path that was taken out comes back.
+        probe_successes: u32 = 3, 1.0..=255.0, "ours: the paper says enough probes over time";
+        /// The first probe follows after so many base RTTs, and so does each after a success.
+        probe_first: f64 = 1.0, 0.1..=1.0e6, "ours: the source gives no value; as soon as there can be news";
+        /// An unanswered probe doubles the time to the next one, up to this.
+        probe_max: Span = Span::from_ms(100), 1.0e6..=1.0e13, "ours: the source gives no value; links are out for seconds";
+        /// A probe unanswered for so many base RTTs has failed.
+        probe_timeout: f64 = 4.0, 1.0..=1.0e6, "ours: three times base RTT and target, as the retransmission timer";
+        /// Probes take at most this share of the packets that the NIC's rate allows.
+        probe_share: f64 = 0.01, 0.0001..=1.0, "ours: 1 % of the sending rate";
+        /// Acknowledgements go by paths known to work in their direction; without, back by the path of the data.
+        reverse: bool = true, 0.0..=1.0, "Araujo et al., arXiv 2605.04333, section 2: reverse EVs";
+        /// A port that is up again is used after this long without another failure.
+        port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms in simulation, 100 ms on hosts";
+        /// Copies of each port status, over different planes.
+        status_copies: u32 = 3, 1.0..=32.0, "ours: one may be lost";
+        /// Port status is told again this often while a port is down.
+        status_refresh: Span = Span::from_ms(1000), 1.0e8..=1.0e14, "ours: each second";
+    }
+}
+
+/// Which paths a connection sprays over, and how each of them fares.
+#[derive(Clone, Debug)]
+pub struct Mrc {
+    set: EvSet,
+    probes: Probes,
+    reverse: Reverse,
+    random: Random,
+    /// Our ports that are up.
+    local: u32,
+    /// The peer's ports that are up, as it last said, and the number of that message.
+    peer: u32,
+    peer_number: Option<u16>,
+    /// Planes that lead somewhere: ours and the peer's port are up. Never empty of our own ports.
+    usable: u32,
+    /// The plane whose turn it is.
+    turn: u8,
+    ports: u8,
+    skip_marked: bool,
+    retired: u64,
+    returned: u64,
+    suppressed: u64,
+}
+
+impl Mrc {
+    /// A connection that has sent nothing: every path is good.
+    pub fn new(config: &MrcConfig, environment: &Environment, mut random: Random) -> Mrc {
+        let ports = environment.ports.clamp(1, PORTS_MAX as u8);
+        let set = EvSet::new(config, environment.uplinks, ports, &mut random);
+        let all = u32::MAX >> (PORTS_MAX as u8 - ports);
+        let rate = Rate(environment.rate.0.max(1));
+        let gap = rate.time_for(environment.packet).scaled(1.0 / config.probe_share);
+        let base_rtt = Span(environment.base_rtt.0.max(1000));
+        Mrc {
+            set,
+            probes: Probes::new(config, base_rtt, gap),
+            reverse: Reverse::new(config.reverse, ports, base_rtt),
+            turn: random.below(u32::from(ports)) as u8,
+            random,
+            local: all,
+            peer: all,
+            peer_number: None,
+            usable: all,
+            ports,
+            skip_marked: config.skip_marked,
+            retired: 0,
+            returned: 0,
+            suppressed: 0,
+        }
+    }
+
+    fn is_usable(&self, port: u8) -> bool {
+        self.usable >> port & 1 == 1
+    }
+
+    fn update_usable(&mut self, now: Time) {
+        let both = self.local & self.peer;
+        // A peer that says none of its ports is up says so by one of them.
+        self.usable = if both != 0 { both } else { self.local };
+        self.probes.on_planes(now, self.usable);
+    }
+
+    /// Active paths that packets may take.
+    fn active_good(&self) -> u32 {
+        (0..self.ports).filter(|&port| self.is_usable(port)).map(|port| self.set.good(port)).sum()
+    }
+
+    /// A path has lost a packet, timed out, or is said to be persistently bad.
+    fn fail(&mut self, now: Time, path: PathId) {
+        let Some(slot) = self.set.find(path) else { return };
+        let state = self.set.state(slot);
+        // Where a port is down, that explains it.
+        if !(state == State::Good || state == State::Skip) || !self.is_usable(path.port()) {
+            return;
+        }
+        let active = self.set.is_active(slot);
+        if active && self.active_good() <= self.set.active_min {
+            self.suppressed += 1;
+            return;
+        }
+        self.set.set_state(slot, State::AssumedBad);
+        self.set.replace(slot);
+        self.retired += 1;
+        self.probes.start(now, path);
+    }
+
+    fn skip(&mut self, path: PathId) {
+        if self.skip_marked
+            && let Some(slot) = self.set.find(path)
+            && self.set.state(slot) == State::Good
+        {
+            self.set.set_state(slot, State::Skip);
+        }
+    }
+
+    /// A path that was taken out is good again: into use where its plane is short of paths, or else in reserve.
+    fn restore(&mut self, path: PathId, state: State) {
+        let Some(slot) = self.set.find(path) else { return };
+        self.set.set_state(slot, state);
+        self.set.promote(slot);
+    }
+
+    /// The next good path by way of one of the `free` planes, in turn.
+    #[inline]
+    fn pick(&mut self, free: u32, wanted: State) -> Option<PathId> {
+        let mut left = free;
+        let mut port = next_port(left, self.turn);
+        loop {
+            if let Some(path) = self.set.pick(port, wanted, &mut self.random) {
+                self.turn = if port + 1 < self.ports { port + 1 } else { 0 };
+                return Some(path);
+            }
+            left &= !(1 << port);
+            if left == 0 {
+                return None;
+            }
+            port = next_port(left, port);
+        }
+    }
+}
+
+impl PathSelector for Mrc {
+    #[inline]
+    fn next(&mut self, _: Time, free: Ports) -> Option<PathId> {
+        let free = free.data & self.usable;
+        if free == 0 {
+            return None;
+        }
+        let path = self.pick(free, State::Good);
+        if path.is_none() && self.active_good() == 0 {
+            // Nothing good is left on any plane: better a path assumed bad than none.
+            return self.pick(free, State::AssumedBad);
+        }
+        path
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {
+        match feedback {
+            PathFeedback::Good => self.reverse.confirm(now, path, &self.set),
+            PathFeedback::Marked | PathFeedback::Trimmed => {
+                self.reverse.confirm(now, path, &self.set);
+                self.skip(path);
+            }
+            PathFeedback::Shunned | PathFeedback::Lost | PathFeedback::TimedOut => self.fail(now, path),
+        }
+    }
+
+    fn penalties(&self) -> Vec<u32> {
+        self.set.states().map(|state| state.status as u32).collect()
+    }
+
+    fn path_states(&self) -> Vec<PathState> {
+        self.set.states().collect()
+    }
+
+    fn on_probe_answer(&mut self, now: Time, path: PathId, number: u32, feedback: PathFeedback) {
+        if !probes::is_ours(number) {
+            return self.on_feedback(now, path, feedback);
+        }
+        let good = matches!(feedback, PathFeedback::Good | PathFeedback::Marked);
+        if self.probes.answered(now, path, number, good) {
+            self.returned += 1;
+            self.restore(path, State::Good);
+            if feedback == PathFeedback::Marked {
+                self.skip(path);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        self.probes.deadline()
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        self.probes.expire(now);
+    }
+
+    #[inline]
+    fn wants_probe(&self, active: bool) -> bool {
+        (active && self.probes.is_due()) || self.reverse.is_due()
+    }
+
+    fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
+        let free = free.data & self.usable;
+        if let Some((path, number)) = self.probes.take(now, free) {
+            return Some(PathProbe::Connection { path, number });
+        }
+        let (path, number) = self.reverse.take(free, &self.set, &mut self.random)?;
+        Some(PathProbe::Endpoint { path, number })
+    }
+
+    #[inline]
+    fn reply_path(&mut self, now: Time, arrived: PathId) -> PathId {
+        let arrived = if self.is_usable(arrived.port() & 31) {
+            arrived
+        } else {
+            PathId::new(next_port(self.usable, arrived.port() & 31), arrived.entropy())
+        };
+        self.reverse.path(now, arrived)
+    }
+
+    fn on_answer(&mut self, now: Time, path: PathId, number: u16) {
+        self.reverse.answered(now, path, number);
+    }
+
+    fn on_ports(&mut self, now: Time, up: u32) {
+        let all = u32::MAX >> (PORTS_MAX as u8 - self.ports);
+        // With no port at all nothing can be sent; what is asked for then does not matter.
+        self.local = if up & all != 0 { up & all } else { all };
+        self.update_usable(now);
+    }
+
+    fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
+        // Copies and refreshes come late and twice; only news counts.
+        if self.peer_number.is_some_and(|last| number.wrapping_sub(last) >= 1 << 15) {
+            return;
+        }
+        self.peer_number = Some(number);
+        self.peer = up;
+        self.update_usable(now);
+    }
+
+    fn plane_path(&mut self, port: u8) -> Option<PathId> {
+        self.set.draw_good(port, &mut self.random)
+    }
+
+    fn deny(&mut self, now: Time, path: PathId) -> bool {
+        let Some(slot) = self.set.find(path) else { return false };
+        self.probes.stop(now, path);
+        self.set.set_state(slot, State::Denied);
+        self.set.replace(slot);
+        true
+    }
+
+    fn allow(&mut self, now: Time, path: PathId) -> bool {
+        let Some(slot) = self.set.find(path) else { return false };
+        if matches!(self.set.state(slot), State::Denied | State::AssumedBad) {
+            self.probes.stop(now, path);
+            self.restore(path, State::Good);
+        }
+        true
+    }
+
+    fn planes(&self) -> Vec<PlaneStates> {
+        (0..self.ports).map(|port| PlaneStates { usable: self.is_usable(port), ..self.set.count(port) }).collect()
+    }
+
+    fn turnover(&self) -> [u64; 3] {
+        [self.retired, self.returned, self.suppressed]
+    }
+}

@@ -1,0 +1,160 @@
+//! Probes of paths that are assumed bad.
+
+use super::MrcConfig;
+use crate::packet::PathId;
+use crate::units::{Span, Time};
+
+/// Numbers of probes of a path have this bit, those by which reliability asks for news do not. Numbers have 16 bits.
+const OURS: u32 = 1 << 15;
+
+/// Does a probe of this number ask about a path?
+pub(super) const fn is_ours(number: u32) -> bool {
+    number & OURS != 0
+}
+
+/// One path that is assumed bad.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    path: PathId,
+    /// When its next probe may leave, or, while one is on its way, when that one has failed.
+    at: Time,
+    interval: Span,
+    /// The number of the probe on its way.
+    asked: Option<u32>,
+    /// Successes in a row.
+    ok: u8,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Probes {
+    /// In no order that matters; each path at most once, so no more than the set has.
+    suspects: Vec<Suspect>,
+    /// One of them is to be probed as soon as a port is idle.
+    due: bool,
+    /// The next time at which one of them wants something; [`Time::NEVER`] without any.
+    wake: Time,
+    /// The planes that lead somewhere; the others are not probed.
+    usable: u32,
+    /// The next probe leaves no earlier, so that probes stay below their share.
+    pace: Time,
+    gap: Span,
+    first: Span,
+    most: Span,
+    timeout: Span,
+    needed: u8,
+    number: u32,
+}
+
+impl Probes {
+    pub(super) fn new(config: &MrcConfig, base_rtt: Span, gap: Span) -> Probes {
+        let least = |span: Span| Span(span.0.max(1000));
+        Probes {
+            suspects: Vec::new(),
+            due: false,
+            wake: Time::NEVER,
+            usable: u32::MAX,
+            pace: Time::ZERO,
+            gap,
+            first: least(base_rtt.scaled(config.probe_first)),
+            most: config.probe_max,
+            timeout: least(base_rtt.scaled(config.probe_timeout)),
+            needed: config.probe_successes.clamp(1, 255) as u8,
+            number: 0,
+        }
+    }
+
+    /// Works out what is due and what comes next.
+    fn plan(&mut self, now: Time) {
+        self.due = false;
+        self.wake = Time::NEVER;
+        for suspect in &self.suspects {
+            let at = if suspect.asked.is_some() { suspect.at } else { suspect.at.max(self.pace) };
+            if suspect.asked.is_none() && self.usable >> suspect.path.port() & 1 == 0 {
+                continue;
+            }
+            if suspect.asked.is_none() && at <= now {
+                self.due = true;
+            } else {
+                self.wake = self.wake.min(at);
+            }
+        }
+    }
+
+    /// Other planes lead somewhere now.
+    pub(super) fn on_planes(&mut self, now: Time, usable: u32) {
+        self.usable = usable;
+        self.plan(now);
+    }
+
+    /// A path is assumed bad from now on.
+    pub(super) fn start(&mut self, now: Time, path: PathId) {
+        let suspect = Suspect { path, at: now + self.first, interval: self.first, asked: None, ok: 0 };
+        self.suspects.push(suspect);
+        self.plan(now);
+    }
+
+    /// A path is no longer in question.
+    pub(super) fn stop(&mut self, now: Time, path: PathId) {
+        self.suspects.retain(|s| s.path != path);
+        self.plan(now);
+    }
+
+    #[inline]
+    pub(super) const fn deadline(&self) -> Time {
+        self.wake
+    }
+
+    /// Probes that were not answered in time have failed: the next ones follow ever more slowly.
+    pub(super) fn expire(&mut self, now: Time) {
+        for suspect in &mut self.suspects {
+            if suspect.asked.is_some() && suspect.at <= now {
+                suspect.asked = None;
+                suspect.ok = 0;
+                suspect.interval = (suspect.interval * 2).min(self.most);
+                suspect.at = now + suspect.interval;
+            }
+        }
+        self.plan(now);
+    }
+
+    /// Is there a path to probe now?
+    #[inline]
+    pub(super) const fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Takes a probe that is due on one of these ports.
+    pub(super) fn take(&mut self, now: Time, ports: u32) -> Option<(PathId, u32)> {
+        if !self.due || self.pace > now {
+            return None;
+        }
+        let due = |s: &Suspect| s.asked.is_none() && s.at <= now && ports >> s.path.port() & 1 == 1;
+        let at = self.suspects.iter().position(due)?;
+        self.number = self.number.wrapping_add(1);
+        let number = OURS | self.number & (OURS - 1);
+        let suspect = &mut self.suspects[at];
+        suspect.asked = Some(number);
+        suspect.at = now + self.timeout;
+        self.pace = now + self.gap;
+        let path = suspect.path;
+        self.plan(now);
+        Some((path, number))
+    }
+
+    /// A probe was answered: is its path good again?
+    pub(super) fn answered(&mut self, now: Time, path: PathId, number: u32, good: bool) -> bool {
+        let asked = |s: &Suspect| s.path == path && s.asked == Some(number);
+        let Some(at) = self.suspects.iter().position(asked) else { return false };
+        let suspect = &mut self.suspects[at];
+        suspect.asked = None;
+        suspect.ok = if good { suspect.ok + 1 } else { 0 };
+        suspect.interval = self.first;
+        suspect.at = now + self.first;
+        let returns = suspect.ok >= self.needed;
+        if returns {
+            self.suspects.swap_remove(at);
+        }
+        self.plan(now);
+        returns
+    }
+}

@@ -1,0 +1,234 @@
+//! The entropy values of one connection, plane by plane: which are in use, which in reserve, and the state of each.
+
+use super::MrcConfig;
+use crate::packet::PathId;
+use crate::path::{PathState, PathStatus as State, PlaneStates};
+use crate::rng::Random;
+
+/// Where the fabric does not tell how many paths a plane has: so many, as sprays have.
+const UNKNOWN: u32 = 64;
+
+/// The set. Each plane has a row of slots, the active ones first, then those in reserve.
+#[derive(Clone, Debug)]
+pub(super) struct EvSet {
+    entropies: Box<[u32]>,
+    states: Box<[State]>,
+    planes: Box<[Plane]>,
+    /// Slots of a row.
+    row: u16,
+    /// Active ones among them.
+    active: u16,
+    /// No path is taken out of use while no more than so many are left.
+    pub(super) active_min: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Plane {
+    /// The active slot that is looked at next.
+    cursor: u16,
+    /// Active slots that are good or skip once.
+    good: u16,
+    /// Those of them that skip once.
+    skip: u16,
+}
+
+impl EvSet {
+    pub(super) fn new(config: &MrcConfig, uplinks: [u16; 2], ports: u8, random: &mut Random) -> EvSet {
+        let first = u32::from(uplinks[0]);
+        let second = u32::from(uplinks[1]).max(1);
+        let paths = if first == 0 { UNKNOWN } else { first * second };
+        let share = |count: u32, least: u32| (count / u32::from(ports)).max(least);
+        let active = share(config.active, 1).min(paths);
+        let row = (active + share(config.backup, 0)).min(paths).min(u32::from(u16::MAX));
+        let mut entropies = Vec::with_capacity(row as usize * usize::from(ports));
+        for _ in 0..ports {
+            draw(paths, row, random, &mut entropies);
+        }
+        let count = entropies.len();
+        let all_active = active * u32::from(ports);
+        let active_min = ((count as f64 * config.active_min) as u32).clamp(1, all_active);
+        EvSet {
+            states: vec![State::Good; count].into(),
+            entropies: entropies.into(),
+            planes: vec![Plane { cursor: 0, good: active as u16, skip: 0 }; usize::from(ports)].into(),
+            row: row as u16,
+            active: active as u16,
+            active_min,
+        }
+    }
+
+    fn start(&self, port: u8) -> usize {
+        usize::from(port) * usize::from(self.row)
+    }
+
+    /// The slot of a path, if it is one of ours: peers may make paths up.
+    #[inline]
+    pub(super) fn find(&self, path: PathId) -> Option<usize> {
+        if usize::from(path.port()) >= self.planes.len() {
+            return None;
+        }
+        let start = self.start(path.port());
+        let row = &self.entropies[start..start + usize::from(self.row)];
+        row.iter().position(|&entropy| entropy == path.entropy()).map(|at| start + at)
+    }
+
+    pub(super) fn state(&self, slot: usize) -> State {
+        self.states[slot]
+    }
+
+    /// All of them, plane by plane.
+    pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
+        (0..self.states.len()).map(|slot| PathState {
+            path: PathId::new((slot / usize::from(self.row)) as u8, self.entropies[slot]),
+            status: self.states[slot],
+            active: self.is_active(slot),
+        })
+    }
+
+    pub(super) fn is_active(&self, slot: usize) -> bool {
+        slot % usize::from(self.row) < usize::from(self.active)
+    }
+
+    /// Active slots of a plane that packets may take.
+    pub(super) fn good(&self, port: u8) -> u32 {
+        u32::from(self.planes[usize::from(port)].good)
+    }
+
+    pub(super) fn set_state(&mut self, slot: usize, state: State) {
+        let usable = |state: State| matches!(state, State::Good | State::Skip);
+        let before = core::mem::replace(&mut self.states[slot], state);
+        if self.is_active(slot) {
+            let plane = &mut self.planes[slot / usize::from(self.row)];
+            plane.good -= u16::from(usable(before));
+            plane.good += u16::from(usable(state));
+            plane.skip -= u16::from(before == State::Skip);
+            plane.skip += u16::from(state == State::Skip);
+        }
+    }
+
+    /// Exchanges two slots of one plane, an active one and one in reserve.
+    fn swap(&mut self, active: usize, backup: usize) {
+        let (a, b) = (self.states[active], self.states[backup]);
+        self.entropies.swap(active, backup);
+        self.set_state(active, b);
+        self.set_state(backup, a);
+    }
+
+    /// An active slot is of no use any more: a good one in reserve on the same plane takes its place, if there is one.
+    pub(super) fn replace(&mut self, slot: usize) {
+        if !self.is_active(slot) {
+            return;
+        }
+        let start = slot - slot % usize::from(self.row);
+        let reserve = start + usize::from(self.active)..start + usize::from(self.row);
+        if let Some(backup) = reserve.into_iter().find(|&b| self.states[b] == State::Good) {
+            self.swap(slot, backup);
+        }
+    }
+
+    /// A slot is good again: if it is in reserve and its plane has an active one of no use, they change places.
+    pub(super) fn promote(&mut self, slot: usize) {
+        let start = slot - slot % usize::from(self.row);
+        let active = start..start + usize::from(self.active);
+        let lame = |s: &usize| matches!(self.states[*s], State::AssumedBad | State::Denied);
+        if !self.is_active(slot)
+            && let Some(lame) = active.into_iter().find(lame)
+        {
+            self.swap(lame, slot);
+        }
+    }
+
+    /// The next active path of a plane whose state is `wanted`, in rounds of a new order each. On the way the first one to be
+    /// skipped becomes good, but packets take it from its next turn on; unless all are to be skipped.
+    #[inline]
+    pub(super) fn pick(&mut self, port: u8, wanted: State, random: &mut Random) -> Option<PathId> {
+        let start = self.start(port);
+        let Plane { good, skip, .. } = self.planes[usize::from(port)];
+        if wanted == State::Good && good == 0 {
+            return None;
+        }
+        let all_skip = good == skip;
+        let mut restored = None;
+        // What the present round has left, and one that visits every slot.
+        for _ in 0..2 * u32::from(self.active) {
+            let cursor = self.planes[usize::from(port)].cursor;
+            let slot = start + usize::from(cursor);
+            let path = PathId::new(port, self.entropies[slot]);
+            let state = self.states[slot];
+            if state == State::Skip && wanted == State::Good && restored.is_none() {
+                self.set_state(slot, State::Good);
+                restored = Some(path);
+            }
+            if cursor + 1 < self.active {
+                self.planes[usize::from(port)].cursor = cursor + 1;
+            } else {
+                self.planes[usize::from(port)].cursor = 0;
+                self.shuffle(start, random);
+            }
+            if (state == wanted && restored != Some(path)) || (state == State::Skip && all_skip) {
+                return Some(path);
+            }
+        }
+        None
+    }
+
+    /// A new order for the next round.
+    fn shuffle(&mut self, start: usize, random: &mut Random) {
+        for i in (1..usize::from(self.active)).rev() {
+            let j = random.below(i as u32 + 1) as usize;
+            self.entropies.swap(start + i, start + j);
+            self.states.swap(start + i, start + j);
+        }
+    }
+
+    /// Any path of a plane, whatever its state.
+    pub(super) fn draw(&self, port: u8, random: &mut Random) -> PathId {
+        let slot = self.start(port) + random.below(u32::from(self.row)) as usize;
+        PathId::new(port, self.entropies[slot])
+    }
+
+    /// A path of a plane that packets may take.
+    pub(super) fn draw_good(&self, port: u8, random: &mut Random) -> Option<PathId> {
+        if usize::from(port) >= self.planes.len() {
+            return None;
+        }
+        let start = self.start(port);
+        let first = random.below(u32::from(self.active)) as usize;
+        let slots = (0..usize::from(self.active)).map(|i| start + (first + i) % usize::from(self.active));
+        let good = slots.into_iter().find(|&s| matches!(self.states[s], State::Good | State::Skip));
+        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.entropies[slot])))
+    }
+
+    /// How many of a plane's paths are in which state.
+    pub(super) fn count(&self, port: u8) -> PlaneStates {
+        let start = self.start(port);
+        let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };
+        for (i, state) in self.states[start..start + usize::from(self.row)].iter().enumerate() {
+            match (state, i < usize::from(self.active)) {
+                (State::Good, true) => counts.good += 1,
+                (State::Skip, true) => counts.skip += 1,
+                (State::Good | State::Skip, false) => counts.backup += 1,
+                (State::AssumedBad, _) => counts.assumed_bad += 1,
+                (State::Denied, _) => counts.denied += 1,
+            }
+        }
+        counts
+    }
+}
+
+/// Appends `count` different numbers below `paths` in random order.
+fn draw(paths: u32, count: u32, random: &mut Random, out: &mut Vec<u32>) {
+    let first = out.len();
+    if paths <= 4 * count {
+        let mut all: Vec<u32> = (0..paths).collect();
+        random.shuffle(&mut all);
+        out.extend_from_slice(&all[..count as usize]);
+        return;
+    }
+    while out.len() - first < count as usize {
+        let path = random.below(paths);
+        if !out[first..].contains(&path) {
+            out.push(path);
+        }
+    }
+}

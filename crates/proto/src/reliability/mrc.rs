@@ -1,0 +1,74 @@
+//! MRC's reliability: selective repeat within a bounded range of PSNs (MPR), four ways to find a loss, and timers that stay
+//! as they are for some retries and double from then on, until the budget is used up.
+//!
+//! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
+
+use super::selective_repeat::{LossDetection, Retry, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
+use crate::parameters;
+use crate::profile::{Environment, TransportConfig};
+use crate::units::Span;
+
+parameters! {
+    /// MRC's selective acknowledgements, loss detection and retransmission timers.
+    pub struct MrcSackConfig {
+        /// No packet is sent more than so many times 128 PSNs ahead of the oldest one not acknowledged (MPR).
+        psn_range: u32 = 8, 1.0..=255.0, "OCP MRC 1.0, samples: MPR 8";
+        /// A packet is lost when something sent so many base RTTs later has arrived: the target queueing delay.
+        reorder: f64 = 0.75, 0.0..=1000.0, "ours: the source leaves the criterion open; NSCC's target with trimming";
+        /// ... but no less than this later.
+        reorder_min: Span = Span::from_us(4), 0.0..=1.0e12, "ours: a queue of few packets on a slow plane is no loss";
+        /// ... and no less than packets are late by on average plus so many mean deviations.
+        reorder_spread: f64 = 8.0, 0.0..=1000.0, "ours: as strack_fast; uneven planes are no loss";
+        /// Retransmission timeout T; zero takes the smallest 1.024 us times a power of two that is three times base RTT and target.
+        timeout: Span = Span::ZERO, 0.0..=1.8e13, "OCP MRC 1.0: 1.024 us * 2^t; the choice of t is ours";
+        /// Retries that wait for T each.
+        retries_linear: u32 = 7, 0.0..=7.0, "OCP MRC 1.0, samples: 7, the largest value";
+        /// Retries after those, each of which waits for twice as long; then the connection fails. 25: retry for ever.
+        retries_exponential: u32 = 25, 0.0..=25.0, "OCP MRC 1.0, samples: 25, which means for ever";
+        /// The timeout grows no longer than this.
+        timeout_max: Span = Span::from_ms(100), 1.0e6..=1.8e13, "ours: the longest time between probes of a path";
+    }
+}
+
+impl MrcSackConfig {
+    /// A packet sent so much earlier than something that has arrived is late.
+    fn reorder_window(&self, environment: &Environment) -> Span {
+        environment.base_rtt.scaled(self.reorder).max(self.reorder_min)
+    }
+
+    /// T.
+    fn first_timeout(&self, environment: &Environment) -> Span {
+        if self.timeout > Span::ZERO {
+            return self.timeout;
+        }
+        let least = (environment.base_rtt + environment.base_rtt.scaled(self.reorder)) * 3;
+        let mut timeout = Span::from_ns(1024);
+        // 2^24 is the largest multiple there is.
+        for _ in 0..24 {
+            if timeout < least {
+                timeout = timeout * 2;
+            }
+        }
+        timeout
+    }
+
+    fn machinery(&self) -> SelectiveRepeatConfig {
+        SelectiveRepeatConfig {
+            late_spread: self.reorder_spread,
+            sack_rotates: true,
+            window_psn: self.psn_range * 128,
+            ..SelectiveRepeatConfig::default()
+        }
+    }
+
+    pub(super) fn build(&self, transport: &TransportConfig, environment: &Environment) -> SelectiveRepeat {
+        let retry = Retry::new(self.retries_linear, self.retries_exponential, self.timeout_max);
+        SelectiveRepeat::build(&self.machinery(), LossDetection::Lateness, transport, environment)
+            .with_lateness(self.reorder_window(environment), self.reorder_spread)
+            .with_retries(self.first_timeout(environment), retry)
+    }
+
+    pub(super) fn build_receiver(&self, transport: &TransportConfig) -> SelectiveReceiver {
+        SelectiveReceiver::new(&self.machinery(), transport).refusing()
+    }
+}
