@@ -226,6 +226,8 @@ pub struct ClassFacts {
     pub fct_us: Spread,
     /// Completion time over that of the same flow alone.
     pub slowdown: Spread,
+    /// Jain's index of the rates (bytes over completion time) of those that finished: 1 if all are alike, 1/n if one has all.
+    pub fairness: Option<f64>,
 }
 
 /// One collective.

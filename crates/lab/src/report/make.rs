@@ -46,6 +46,14 @@ impl Report {
                 bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum(),
                 fct_us: spread(times),
                 slowdown: spread(slowdown(&mine)),
+                fairness: jain(
+                    experiment
+                        .messages
+                        .iter()
+                        .zip(&lives)
+                        .filter(|(m, _)| mine(m))
+                        .filter_map(|(m, l)| Some(m.bytes as f64 / l.completion()?.as_us())),
+                ),
             }
         });
         let p = measured.packets;
@@ -124,6 +132,17 @@ impl Life {
     fn completion(&self) -> Option<Span> {
         Some(self.finished? - self.started?)
     }
+}
+
+/// Jain's fairness index; none without a value.
+fn jain(rates: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for rate in rates {
+        count += 1.0;
+        sum += rate;
+        squares += rate * rate;
+    }
+    (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
 fn life(message: &Message, flows: &[FlowRecord]) -> Life {

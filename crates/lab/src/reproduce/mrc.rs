@@ -1,0 +1,362 @@
+//! MRC over static source routes (arXiv 2605.04333, experiments E1 to E8 and operations P1 to P5), on scaled clusters.
+//!
+//! The paper has many of its results as plots: what it says of them is held as a bound. Where a share of the fabric matters, the
+//! scaled one is named: one T1 switch is an eighth of a plane here and a 256th there.
+
+use super::table::{Cell, RowSpec, Table, Template, Value, template};
+use super::{Set, Source};
+
+pub(super) const SET: Set = Set {
+    name: "mrc",
+    about: "MRC on multi-plane fabrics with static source routes: failures, loss, incast, collectives",
+    takes: "5 minutes",
+    table,
+};
+
+const FLOW: Template = template!("mrc_flow.toml");
+const PERMUTATION: Template = template!("mrc.toml");
+const INCAST: Template = template!("mrc_incast.toml");
+const COLLECTIVE: Template = template!("mrc_collective.toml");
+
+const SMALL: &str = "one T1 is an eighth of its plane here, a 256th in the paper's clusters, and the fabric is full";
+
+const SLOW_PORTS: &str = "a packet takes four times as long on a port of 100 Gb/s as on one of 400, at each of four hops: short steps show \
+                          it; the paper's NICs have costs per message and queue pair beside it, which are not modelled";
+
+fn table() -> Table {
+    let mut table = Table::default();
+    point_to_point(&mut table);
+    ports(&mut table);
+    inside(&mut table);
+    permutation(&mut table);
+    collectives(&mut table);
+    incast(&mut table);
+    operations(&mut table);
+    ablations(&mut table);
+    table
+}
+
+/// One flow, with a fault.
+fn flow(fault: &str) -> Cell {
+    Cell::new(FLOW).seeds(3).set("faults", format!("[{fault}]"))
+}
+
+fn whole() -> Cell {
+    Cell::new(FLOW).seeds(3)
+}
+
+/// What is left of the healthy throughput.
+fn left(healthy: &Cell, faulty: &Cell) -> Value {
+    Value::slowest(healthy).over(Value::slowest(faulty))
+}
+
+fn point_to_point(table: &mut Table) {
+    table.section("E1: one flow between NICs of 8 x 100 Gb/s, packets of 4,262 B");
+    for (id, what, to) in [("same-t0", "below the same T0", 1), ("cross-t1", "across T1", 100)] {
+        let large = whole().set("workload.flows", format!("[{{ from = 0, to = {to}, size = \"256 MB\" }}]")).seeds(1);
+        let row = RowSpec::new(
+            format!("e1/bandwidth/{id}"),
+            format!("payload rate, {what}"),
+            "Gb/s",
+            Value::Of(large, "goodput_gbps.total"),
+        );
+        table.row(row.near(770.0, Source::Published, 0.01).note("messages of 32 KB there, one of 256 MB here"));
+    }
+    for (id, what, to, theirs) in [("same-t0", "below the same T0", 1, 5.09), ("cross-t1", "across T1", 100, 6.54)] {
+        let tiny = whole().set("workload.flows", format!("[{{ from = 0, to = {to}, size = \"2 B\" }}]")).seeds(1);
+        let row = RowSpec::new(
+            format!("e1/latency/{id}"),
+            format!("write of 2 B and its acknowledgement, {what}"),
+            "us",
+            Value::slowest(&tiny),
+        );
+        table.row(
+            row.beside(theirs, Source::Published).note("theirs holds NIC, PCIe and memory; ours only 500 ns per link"),
+        );
+    }
+}
+
+fn ports(table: &mut Table) {
+    table.section("E2a, E2b, E3: NIC ports and T0 switches, one of eight planes; throughput left");
+    for (id, what, fault) in [
+        ("sender", "the sender's port down", "{ port = \"host0.p3\", kind = \"down\" }"),
+        ("receiver", "the receiver's port down", "{ port = \"host100.p3\", kind = \"down\" }"),
+        ("t0", "the receiver's T0 dead, silently", "{ switch = \"leaf12.p3\", kind = \"down\", silent = true }"),
+    ] {
+        let row = RowSpec::new(format!("e2a/{id}"), what, "", left(&whole(), &flow(fault)));
+        table.row(row.near(0.875, Source::Published, 0.01));
+    }
+    let flapping: Vec<String> = (2..6)
+        .map(|p| {
+            format!("{{ port = \"host0.p{p}\", kind = \"flap\", period = \"100 us\", duty = 0.5, until = \"300 us\" }}")
+        })
+        .collect();
+    let long = |cell: Cell| cell.set("workload.flows", "[{ from = 0, to = 100, size = \"512 MB\" }]").seeds(1);
+    let row = RowSpec::new(
+        "e2b/flapping",
+        "four of eight ports flap for 300 us, then hold for 1 ms: of 512 MB",
+        "",
+        left(&long(whole()), &long(flow(&flapping.join(", ")))),
+    );
+    // 5.4 ms; for 1.3 ms of them half of the ports.
+    table.row(row.at_least(0.87, Source::Arithmetic, 0.02));
+}
+
+fn inside(table: &mut Table) {
+    table.section("E2c, E2d, E4: links between T0 and T1, of one flow's throughput");
+    for (id, what, fault, least) in [
+        (
+            "e2c/dead",
+            "twenty links of the fabric dead, silently",
+            "{ tier = \"leaf->spine\", count = 20, pick = \"random\", kind = \"down\", silent = true }",
+            0.99,
+        ),
+        (
+            "e2c/own",
+            "twenty of its own T0's 64 uplinks dead, silently",
+            "{ link = \"leaf0.p*->spine0.p*\", kind = \"down\", silent = true }, { link = \"leaf0.p*->spine1.p*\", kind = \"down\", silent = true }, \
+             { link = \"leaf0.p0->spine2.p0\", kind = \"down\", silent = true }, { link = \"leaf0.p1->spine2.p1\", kind = \"down\", silent = true }, \
+             { link = \"leaf0.p2->spine2.p2\", kind = \"down\", silent = true }, { link = \"leaf0.p3->spine2.p3\", kind = \"down\", silent = true }",
+            0.99,
+        ),
+        (
+            "e2d/flapping",
+            "four links flap, silently",
+            "{ tier = \"leaf->spine\", count = 4, pick = \"random\", kind = \"flap\", silent = true, period = \"200 us\" }",
+            0.99,
+        ),
+        (
+            "e4/loss",
+            "a T1 that loses a tenth of its packets",
+            "{ switch = \"spine3.p2\", kind = \"loss\", probability = 0.1 }",
+            0.99,
+        ),
+    ] {
+        let row = RowSpec::new(id, what, "", left(&whole(), &flow(fault)));
+        table.row(row.at_least(least, Source::Published, 0.0));
+        let lost = Value::Of(flow(fault), "packets.lost");
+        table.row(RowSpec::new(format!("{id}.lost"), format!("{what}: packets lost"), "packets", lost));
+    }
+    table.section("E5: two pairs and two paths");
+    let two = |flows: &str| {
+        whole()
+            .with(&[("fabric.planes", "1"), ("fabric.rate", "100 Gbps"), ("fabric.spines", "2")])
+            .set("workload.flows", flows)
+    };
+    let alone = two("[{ from = 0, to = 100, size = \"8 MB\" }]");
+    let both = two("[{ from = 0, to = 100, size = \"8 MB\" }, { from = 1, to = 101, size = \"8 MB\" }]");
+    table.row(RowSpec::new("e5/pairs", "each of the pairs keeps its rate", "", left(&alone, &both)).at_least(
+        0.97,
+        Source::Published,
+        0.0,
+    ));
+}
+
+fn permutation(table: &mut Table) {
+    table.section("E6: permutation on 128 NICs, 64 MB each");
+    let all = Cell::new(PERMUTATION).seeds(3);
+    let row =
+        RowSpec::new("e6/slowest", "slowest flow's throughput over that of a flow alone", "", left(&whole(), &all));
+    table.row(row.at_least(0.957, Source::Published, 0.0).note("92 GB/s of the 96.1 GB/s that headers leave"));
+    let fair = Value::Of(all.clone(), "fct_us.min").over(Value::slowest(&all));
+    table.row(RowSpec::new("e6/fairness", "fastest over slowest flow", "", fair).at_least(0.97, Source::Ours, 0.0));
+    let lossy = "[{ tier = \"leaf->spine\", count = 1024, kind = \"loss\", probability = 1e-3 }]";
+    let lossy = Value::mean(&all).over(Value::mean(&all.clone().set("faults", lossy)));
+    let row = RowSpec::new("e6/loss", "0.1 % loss between all T0 and T1: mean throughput left", "", lossy);
+    table.row(row.at_least(0.97, Source::Ours, 0.0));
+    table.row(RowSpec::new("e6/trimmed", "packets trimmed", "packets", Value::Of(all, "packets.trimmed")).near(
+        0.0,
+        Source::Ours,
+        0.0,
+    ));
+}
+
+/// MRC on four planes of 100 Gb/s, RoCEv2 on one of 400 Gb/s.
+fn collectives(table: &mut Table) {
+    let single = |cell: Cell, pairs: u32| {
+        cell.with(&[
+            ("fabric.kind", "leaf-spine"),
+            ("fabric.planes", "1"),
+            ("fabric.routing", "hashed"),
+            ("profile.name", "rocev2"),
+        ])
+        .set("workload.connections", pairs)
+    };
+    for (kind, key, what, sizes) in [
+        ("ring", "collectives.collective.time_us", "ring all-reduce", ["4 MB", "64 MB"]),
+        ("all-to-all", "collectives.collective.time_us", "all-to-all", ["64 kB", "1 MB"]),
+    ] {
+        for size in sizes {
+            table.section(format!("E7: {what}, 64 ranks placed at random, {size}"));
+            for (loss, name) in [("0", "no loss"), ("1e-3", "0.1 % loss"), ("1e-2", "1 % loss")] {
+                let cell = |links: u32| {
+                    let cell = Cell::new(COLLECTIVE).seeds(1).set("workload.size", size);
+                    let cell = if kind == "ring" {
+                        cell
+                    } else {
+                        cell.set("workload", format!("{{ name = \"collective\", kind = \"all-to-all\", placement = \"random\", size = \"{size}\" }}"))
+                    };
+                    match loss {
+                        "0" => cell,
+                        _ => cell.set(
+                            "faults",
+                            format!(
+                                "[{{ tier = \"leaf->spine\", count = {links}, kind = \"loss\", probability = {loss} }}]"
+                            ),
+                        ),
+                    }
+                };
+                let short = size.to_lowercase().replace(' ', "");
+                let id = |row: &str| format!("e7/{kind}/{short}/{loss}/{row}");
+                let time = |cell: &Cell| Value::Of(cell.clone(), key);
+                let mrc = cell(256);
+                table.row(RowSpec::new(id("mrc"), format!("{name}, MRC"), "us", time(&mrc)));
+                let roces = [1u32, 16].map(|pairs| (pairs, single(cell(64), pairs)));
+                for (pairs, roce) in &roces {
+                    table.row(RowSpec::new(
+                        id(&format!("roce-{pairs}")),
+                        format!("{name}, RoCEv2, {pairs} queue pairs"),
+                        "us",
+                        time(roce),
+                    ));
+                    let row = RowSpec::new(
+                        id(&format!("over-{pairs}")),
+                        format!("{name}, RoCEv2 with {pairs} queue pairs over MRC"),
+                        "",
+                        time(roce).over(time(&mrc)),
+                    );
+                    // One MRC connection matches or beats sixteen of RoCEv2, with loss and without.
+                    table.row(row.at_least(1.0, Source::Published, 0.02).note(SLOW_PORTS));
+                }
+                if kind == "ring" && size == "64 MB" && loss != "0" {
+                    let healthy = Cell::new(COLLECTIVE).seeds(1).set("workload.size", size);
+                    let row = RowSpec::new(
+                        id("left"),
+                        format!("{name}, MRC: of its throughput without"),
+                        "",
+                        time(&healthy).over(time(&mrc)),
+                    );
+                    table.row(if loss == "1e-3" {
+                        row.note("near line rate for large messages there; a step of this ring is 1 MB")
+                    } else {
+                        row.beside(0.33, Source::Published)
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn incast(table: &mut Table) {
+    table.section("E8: the neighbour of a 7:1 incast's receiver, NICs of 400 Gb/s on one plane");
+    let base = || Cell::new(INCAST).seeds(5);
+    let victim = "[{ name = \"victim\", kind = \"flows\", flows = [{ from = 15, to = 1, size = \"32 MB\", start = \"100 us\" }] }]";
+    let key = "classes.victim.fct_us.max";
+    let kept = |cell: &Cell| Value::Of(cell.clone().set("workload", victim), key).over(Value::Of(cell.clone(), key));
+    let mrc = base().set("fabric.routing", "source");
+    table.row(RowSpec::new("e8/mrc", "MRC: the victim keeps", "", kept(&mrc)).at_least(0.99, Source::Published, 0.0));
+    let seven = Value::Of(mrc.clone(), "classes.incast.fairness");
+    let row = RowSpec::new("e8/mrc.fairness", "MRC: Jain's index of the seven", "", seven);
+    table.row(row.at_least(0.95, Source::Published, 0.0));
+    let roce = base().set("profile.name", "rocev2");
+    table.row(
+        RowSpec::new("e8/dcqcn", "RoCEv2 with DCQCN and PFC: the victim keeps", "", kept(&roce))
+            .at_most(0.8, Source::Published)
+            .note("a quarter is lost there"),
+    );
+    let pfc = base().set("profile.name", "rocev2/fixed").set("profile.fixed.window_bdp", "100.0");
+    table.row(
+        RowSpec::new("e8/pfc", "RoCEv2, PFC only: the victim keeps", "", kept(&pfc))
+            .at_most(0.5, Source::Published)
+            .note("30 to 100 of 400 Gb/s are left there; a victim whose path shares no paused port keeps everything"),
+    );
+}
+
+/// What operators see of it: a job that rings on all NICs.
+fn operations(table: &mut Table) {
+    table.section("P1 to P5: a ring all-reduce of 128 ranks on NICs of 8 x 100 Gb/s, 256 MB, throughput left");
+    let ring = || {
+        Cell::new(PERMUTATION)
+            .seeds(1)
+            .set("workload", "{ name = \"job\", kind = \"all-reduce\", algorithm = \"ring\", size = \"256 MB\" }")
+    };
+    let key = "collectives.job.time_us";
+    let kept = |cell: &Cell| Value::Of(ring(), key).over(Value::Of(cell.clone(), key));
+    let with = |faults: &str| ring().set("faults", format!("[{faults}]"));
+    let broken = with("{ tier = \"leaf->spine\", count = 20, pick = \"random\", kind = \"down\", silent = true }");
+    table.row(RowSpec::new("p1/broken", "2 % of the links dead from the start", "", kept(&broken)).at_least(
+        0.99,
+        Source::Published,
+        0.0,
+    ));
+    let again = Value::Of(broken, "packets.retransmitted");
+    let row =
+        RowSpec::new("p1/again", "packets sent again, of 128 connections that may lose five each", "packets", again);
+    table.row(row.at_most(640.0, Source::Published));
+    let flaps = with(
+        "{ tier = \"leaf->spine\", count = 10, pick = \"random\", kind = \"flap\", silent = true, period = \"2 ms\", duty = 0.7 }",
+    );
+    table.row(RowSpec::new("p2/flaps", "ten links flap, silently", "", kept(&flaps)).at_least(
+        0.99,
+        Source::Published,
+        0.0,
+    ));
+    let reboot =
+        with("{ switch = \"spine3.p2\", kind = \"down\", silent = true, at = \"200 us\", until = \"800 us\" }");
+    table.row(RowSpec::new("p3/reboot", "a T1 reboots", "", kept(&reboot)).at_least(0.99, Source::Published, 0.0));
+    table.row(RowSpec::new("p3/lost", "packets lost to it", "packets", Value::Of(reboot, "packets.lost")));
+    let full = Cell::new(PERMUTATION).seeds(3);
+    let shaken = full.clone().set(
+        "faults",
+        "[{ switch = \"spine3.p2\", kind = \"down\", silent = true, at = \"100 us\", until = \"400 us\" }]",
+    );
+    table.row(
+        RowSpec::new("p3/full-load", "a T1 reboots under a permutation at full load", "", left(&full, &shaken))
+            .note(SMALL),
+    );
+    let four = |cell: Cell| cell.with(&[("fabric.planes", "4"), ("fabric.rate", "800 Gbps")]);
+    let glitch = four(with(
+        "{ port = \"host3.p1\", kind = \"down\" }, { port = \"host40.p1\", kind = \"down\" }, { port = \"host90.p1\", kind = \"down\" }",
+    ));
+    let value = Value::Of(four(ring()), key).over(Value::Of(glitch, key));
+    let row = RowSpec::new("p4/glitch", "four planes: one port of each of three NICs down", "", value);
+    let note = "a step of 2 MB takes 25 us, four of them latency, which a port more or less does not change";
+    table.row(row.near(0.75, Source::Published, 0.05).note(note));
+    let port = with("{ port = \"host3.p1\", kind = \"down\" }");
+    table.row(RowSpec::new("p5/port", "one port of one NIC down", "", kept(&port)).at_least(
+        0.875,
+        Source::Published,
+        0.01,
+    ));
+}
+
+/// The permutation with parts of MRC taken away, healthy and with a T1 that dies silently after 100 us.
+fn ablations(table: &mut Table) {
+    table.section("Ablations: permutation on 128 NICs, 64 MB, slowest flow");
+    for (id, what, set) in [
+        ("mrc", "MRC as it is", &[][..]),
+        ("no-trimming", "no trimming, queues of 5 BDP", &[("fabric.trimming", "false"), ("fabric.queue", "5 BDP")]),
+        ("no-skip", "marks ignored by the selector", &[("profile.mrc.skip_marked", "false")]),
+        ("no-backups", "no backups", &[("profile.mrc.backup", "0")]),
+        ("last-hop-marks", "marks at the last hop, too", &[("fabric.ecn_last_hop", "true")]),
+        ("ecmp", "hashing switches instead of source routes", &[("fabric.routing", "hashed")]),
+        (
+            "uec",
+            "Ultra Ethernet with bitmap over hashing switches",
+            &[("profile.name", "uec"), ("fabric.routing", "hashed")],
+        ),
+    ] {
+        let cell = Cell::new(PERMUTATION).seeds(3).with(set);
+        table.row(RowSpec::new(format!("ablation/{id}"), format!("{what}, healthy"), "us", Value::slowest(&cell)));
+        let silent = cell.set(
+            "faults",
+            "[{ switch = \"spine3.p2\", kind = \"down\", silent = true, at = \"100 us\", until = \"400 us\" }]",
+        );
+        table.row(RowSpec::new(
+            format!("ablation/{id}.t1"),
+            format!("{what}, a T1 dead for 300 us"),
+            "us",
+            Value::slowest(&silent),
+        ));
+    }
+}
