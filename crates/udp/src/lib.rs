@@ -6,6 +6,7 @@ mod config;
 mod error;
 pub mod frame;
 mod handshake;
+pub mod impair;
 mod memory;
 mod node;
 mod secure;

@@ -174,7 +174,7 @@ impl Plane {
                 // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
                 Err(error) => {
                     self.counters.refused += batch.count as u64;
-                    self.too_large |= quinn_udp::is_msg_size_err(&error);
+                    self.too_large |= error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error());
                 }
             }
             if let Some(batch) = self.batches.pop_front() {
