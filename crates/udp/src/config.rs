@@ -43,7 +43,8 @@ pub struct Config {
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
     pub base_rtt: Span,
-    /// No retransmission timeout is shorter: hosts that sleep answer late. Default 5 ms.
+    /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
+    /// losses where there are none. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
@@ -79,7 +80,7 @@ impl Config {
             encrypt: false,
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
-            retransmit_min: Span::from_ms(5),
+            retransmit_min: Span::from_ms(20),
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
             accept: true,

@@ -468,7 +468,8 @@ impl Session {
                 });
                 self.counters.sent_bytes[plane] += u64::from(data.length);
             }
-            _ => self.send(around, plane, to, Kind::Control, packet.path, &transport),
+            // Probes travel in the class of data, and are marked like it.
+            _ => self.send(around, plane, to, (Kind::Control, !packet.is_control()), packet.path, &transport),
         }
         self.header = transport;
     }
@@ -478,13 +479,13 @@ impl Session {
         around: &mut Surroundings<'_>,
         plane: usize,
         to: SocketAddr,
-        kind: Kind,
+        (kind, markable): (Kind, bool),
         path: strandway_proto::PathId,
         body: &[u8],
     ) {
         let header = self.header(kind, path);
         let sealer = &mut self.sealer;
-        around.planes[plane].push(to, false, HEADER + body.len() + TAG, |out| {
+        around.planes[plane].push(to, markable, HEADER + body.len() + TAG, |out| {
             let start = out.len();
             encode_sealed(&header, out);
             out.extend_from_slice(body);
@@ -494,7 +495,7 @@ impl Session {
 
     fn send_small(&mut self, around: &mut Surroundings<'_>, plane: usize, kind: Kind, body: &[u8]) {
         if let Some(to) = self.sides[plane].peer {
-            self.send(around, plane, to, kind, strandway_proto::PathId::new(plane as u8, 0), body);
+            self.send(around, plane, to, (kind, false), strandway_proto::PathId::new(plane as u8, 0), body);
         }
     }
 

@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 4;
 struct Batch {
     bytes: Vec<u8>,
     to: SocketAddr,
-    marked: bool,
+    markable: bool,
     segment: usize,
     count: usize,
     closed: bool,
@@ -123,13 +123,13 @@ impl Plane {
         self.blocked
     }
 
-    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`].
-    pub(crate) fn push(&mut self, to: SocketAddr, marked: bool, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds a datagram of `length` bytes that `write` appends; `markable`: switches may mark it (ECT). Full batches leave at once, the rest with [`Plane::flush`].
+    pub(crate) fn push(&mut self, to: SocketAddr, markable: bool, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let segments = self.state.max_gso_segments();
         let fits = self.batches.back().is_some_and(|batch| {
             !batch.closed
                 && batch.to == to
-                && batch.marked == marked
+                && batch.markable == markable
                 && batch.count < segments
                 && length <= batch.segment
                 && batch.bytes.len() + length <= BATCH_BYTES
@@ -140,7 +140,7 @@ impl Plane {
             }
             let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
             bytes.clear();
-            self.batches.push_back(Batch { bytes, to, marked, segment: length, count: 0, closed: false });
+            self.batches.push_back(Batch { bytes, to, markable, segment: length, count: 0, closed: false });
         }
         let batch = self.batches.back_mut().expect("there is one now");
         let before = batch.bytes.len();
@@ -156,7 +156,7 @@ impl Plane {
         while let Some(batch) = self.batches.front() {
             let transmit = Transmit {
                 destination: batch.to,
-                ecn: batch.marked.then_some(EcnCodepoint::Ect0),
+                ecn: batch.markable.then_some(EcnCodepoint::Ect0),
                 contents: &batch.bytes,
                 segment_size: (batch.count > 1).then_some(batch.segment),
                 src_ip: None,

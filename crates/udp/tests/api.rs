@@ -71,7 +71,8 @@ fn a_write_without_the_right_key_or_beyond_the_bounds_harms_nobody() {
 
 #[test]
 fn nodes_that_do_not_fit_each_other_say_why() {
-    let cases: [(&str, fn(&mut Config), Reason); 5] = [
+    type Change = fn(&mut Config);
+    let cases: [(&str, Change, Reason); 5] = [
         ("key", |c| c.secret = strandway_udp::Secret::new(&[8; 32]).expect("long enough"), Reason::WrongKey),
         ("payload", |c| c.payload = 1_000, Reason::OtherPayload),
         ("encryption", |c| c.encrypt = true, Reason::OtherEncryption),
@@ -147,8 +148,8 @@ fn bad_calls_say_what_would_be_a_good_one() {
     let said = |error: Error| error.to_string();
     assert!(said(Node::bind(again).err().expect("taken")).contains("choose another port"));
     assert!(said(Node::bind(config("uec", 0)).err().expect("no plane")).contains("give 1 to 8 local addresses"));
-    assert!(said(Config::new(b"short").err().expect("short")).contains("head -c 32"));
-    let named = config("uec", 1).profile("infiniband").err().expect("none");
+    assert!(said(Config::new(b"short").expect_err("short")).contains("head -c 32"));
+    let named = config("uec", 1).profile("infiniband").expect_err("none");
     assert!(said(named).contains("strack_fast"), "it lists those there are");
     let mut node = taken;
     let region = node.register(vec![0; 10]);

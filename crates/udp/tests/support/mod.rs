@@ -23,6 +23,7 @@ pub(crate) fn config(profile: &str, planes: usize) -> Config {
     config.planes = vec![local(); planes];
     // Windows that the relays of a busy machine can carry.
     config.socket_buffer = 1 << 20;
+    config.retransmit_min = strandway_proto::Span::from_ms(5);
     config
 }
 
