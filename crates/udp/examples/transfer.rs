@@ -1,8 +1,8 @@
 //! Two nodes in one process, on loopback: moves bytes for a few seconds and prints what it came to.
 //!
 //! ```text
-//! cargo run --release -p strandway-udp --example transfer -- uec 4096 1 3
-//!                                                            profile, payload, planes, seconds
+//! cargo run --release -p strandway-udp --example transfer -- uec 4096 1 3 encrypt
+//!                                                            profile, payload, planes, seconds, encrypt or plain
 //! ```
 
 use std::net::SocketAddrV6;
@@ -18,9 +18,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let payload: u32 = arguments.next().unwrap_or("4096".into()).parse()?;
     let planes: usize = arguments.next().unwrap_or("1".into()).parse()?;
     let seconds: u64 = arguments.next().unwrap_or("3".into()).parse()?;
+    let encrypt = arguments.next().is_none_or(|word| word != "plain");
     let config = || -> Result<Config, Box<dyn std::error::Error>> {
         let mut config = Config::new(&[7; 32])?.profile(&profile)?;
         config.payload = payload;
+        config.encrypt = encrypt;
         config.planes = vec!["[::1]:0".parse::<SocketAddrV6>()?; planes];
         Ok(config)
     };

@@ -37,7 +37,8 @@ pub struct Config {
     pub profile: Profile,
     /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500; on loopback and jumbo frames take 4,096.
     pub payload: u32,
-    /// Encrypt as well as authenticate.
+    /// Encrypt as well as authenticate. Default yes: AES-GCM does both in one pass, and is three times as fast as with
+    /// authentication alone, which is there for captures that show payload.
     pub encrypt: bool,
     /// Line rate of all planes together; with `base_rtt` it says how much may be under way. Default 40 Gb/s.
     pub rate: Rate,
@@ -77,7 +78,7 @@ impl Config {
             planes: Vec::new(),
             profile: Profile::preset("uec").expect("a preset"),
             payload: 1_344,
-            encrypt: false,
+            encrypt: true,
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
             retransmit_min: Span::from_ms(20),

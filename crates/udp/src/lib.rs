@@ -3,12 +3,14 @@
 
 mod clock;
 mod config;
+pub mod doctor;
 mod error;
 pub mod frame;
 mod handshake;
 pub mod impair;
 mod memory;
 mod node;
+pub mod perf;
 mod secure;
 mod session;
 mod socket;

@@ -820,6 +820,15 @@ impl Node {
         self.session(connection).map(Session::counters)
     }
 
+    /// The round trips that pings of a connection measured since the last call, at most 1,024 of them; the time that the
+    /// other side takes to wake up included. Each plane is pinged four times per `plane_timeout` while anything is under way.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn take_round_trips(&mut self, connection: Connection) -> Result<Vec<Span>, Error> {
+        self.session_mut(connection).map(Session::take_rtts)
+    }
+
     /// What each plane has counted so far.
     pub fn plane_counters(&self) -> Vec<PlaneCounters> {
         self.planes.iter().map(|plane| plane.counters).collect()

@@ -23,6 +23,8 @@ use strandway_proto::{
 const ONLY: ConnectionId = ConnectionId(0);
 /// Packets that one connection sends before another has a turn; ours: two full batches.
 const TURN: usize = 64;
+/// Measured round trips that wait to be taken at the most; ours. Newer ones are dropped.
+const RTTS_MAX: usize = 1_024;
 
 /// A send or write that is posted.
 struct Posted {
@@ -108,6 +110,7 @@ pub(crate) struct Session {
     incoming: BTreeMap<u32, Descriptor>,
     header: Vec<u8>,
     pings: u64,
+    rtts: Vec<Span>,
     counters: SessionCounters,
 }
 
@@ -170,6 +173,7 @@ impl Session {
             incoming: BTreeMap::new(),
             header: Vec::with_capacity(64),
             pings: 0,
+            rtts: Vec::new(),
             counters: SessionCounters {
                 sent_bytes: vec![0; planes],
                 received_bytes: vec![0; planes],
@@ -186,6 +190,11 @@ impl Session {
             up: self.sides.iter().map(|side| side.up && side.peer.is_some()).collect(),
             ..self.counters.clone()
         }
+    }
+
+    /// The round trips that pings measured since the last call.
+    pub(crate) fn take_rtts(&mut self) -> Vec<Span> {
+        std::mem::take(&mut self.rtts)
     }
 
     /// Unfinished sends and writes.
@@ -289,6 +298,9 @@ impl Session {
                     && number == Some(asked)
                 {
                     self.counters.ping_rtt = now.since(at);
+                    if self.rtts.len() < RTTS_MAX {
+                        self.rtts.push(now.since(at));
+                    }
                     side.ping = None;
                     side.up = true;
                 }
