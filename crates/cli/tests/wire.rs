@@ -89,3 +89,93 @@ fn the_doctor_examines_and_advises() {
     let missing = findings.iter().any(|finding| finding["verdict"] == "missing");
     assert_eq!(output.status.code(), Some(i32::from(missing)), "{report}");
 }
+
+/// Two network namespaces with a link per plane between them; gone when dropped.
+struct Hosts {
+    names: [String; 2],
+}
+
+impl Hosts {
+    /// `Err` says what is missing.
+    fn new(planes: usize) -> Result<Hosts, String> {
+        let hosts = Hosts { names: ["a", "b"].map(|host| format!("strandway-{}-{host}", std::process::id())) };
+        for name in &hosts.names {
+            run("ip", &["netns", "add", name])?;
+        }
+        for plane in 0..planes {
+            let (link, peer) = (format!("p{plane}"), &hosts.names[1]);
+            run("ip", &["-n", &hosts.names[0], "link", "add", &link, "type", "veth", "peer", &link, "netns", peer])?;
+            for (host, name) in hosts.names.iter().enumerate() {
+                let address = format!("{}/64", hosts.address(plane, host));
+                run("ip", &["-n", name, "addr", "add", &address, "dev", &link, "nodad"])?;
+                run("ip", &["-n", name, "link", "set", &link, "up"])?;
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn address(&self, plane: usize, host: usize) -> String {
+        format!("fd00:0:0:{plane}::{}", host + 1)
+    }
+
+    fn strandway(&self, host: usize, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.names[host])).arg(env!("CARGO_BIN_EXE_strandway"));
+        command.args(arguments);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = run("ip", &["netns", "del", name]);
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", arguments.join(" "))) }
+}
+
+#[test]
+fn a_link_that_goes_down_between_two_hosts_stops_neither_transfer_nor_application() {
+    let hosts = match Hosts::new(2) {
+        Ok(hosts) => hosts,
+        Err(missing) => return println!("skipped: network namespaces do not work here: {missing}"),
+    };
+    let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let at: Vec<String> = (0..4).map(|i| hosts.address(i % 2, i / 2)).collect();
+    let mut server = hosts
+        .strandway(1, &["perf", "server", "--once", "--key", key, "--plane", &at[2], "--plane", &at[3]])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("it listens");
+    let arguments = ["perf", "client", &at[2], &at[3], "--key", key, "--plane", &at[0], "--plane", &at[1]];
+    let mut client = hosts
+        .strandway(0, &arguments)
+        .args(["--seconds", "3.2", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // Two lines of heading, then the first second.
+    let mut lines = BufReader::new(client.stderr.take().expect("a pipe")).lines();
+    let first = lines.nth(2).expect("a second passes").expect("text");
+    run("ip", &["-n", &hosts.names[0], "link", "set", "p0", "down"]).expect("it was up");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let output = client.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{first} {rest:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let seconds = report["seconds"].as_array().expect("a list");
+    assert_eq!(seconds[0]["planes_up"], serde_json::json!([true, true]), "{report}");
+    let last = seconds.last().expect("three seconds");
+    assert_eq!(last["planes_up"], serde_json::json!([false, true]), "the dead plane is left alone: {report}");
+    assert!(last["goodput_gbps"].as_f64() > Some(0.0), "{report}");
+    assert_eq!(last["plane_gbps"][0], 0.0, "{report}");
+    assert!(server.wait().expect("it ends").success());
+}
