@@ -3,7 +3,8 @@
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
-const ABOUT: &str = "Simulates AI-training network fabrics, packet by packet and reproducibly";
+const ABOUT: &str =
+    "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
 
 const LONG: &str = "\
 Strandway simulates AI-training network fabrics packet by packet: leaf-spine, fat-tree and multi-plane
@@ -20,6 +21,7 @@ Examples:
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results beside ours
+  strandway perf client ::1                            the same engines over real sockets (after: perf server &)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
 published result was missed.
@@ -49,6 +51,12 @@ pub(crate) enum Command {
     /// Run what papers report and print their numbers beside ours, with a verdict per row
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
+    /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
+    #[command(after_help = PERF_EXAMPLES)]
+    Perf(PerfArgs),
+    /// Tell what this machine can do for real sockets, what will be slower, and how to fix it
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -99,6 +107,28 @@ Examples:
   strandway reproduce prime --html prime.html                  one set, with charts
   strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
   strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
+
+const PERF_EXAMPLES: &str = "\
+A plane is a local address and the way from it to an address of the other host. Give both sides the same number of
+planes, the same profile, payload and key. Without --plane a server listens on loopback.
+
+Examples, on one host:
+  strandway perf server &                                     listens on [::1]:47930
+  strandway perf client ::1                                   ten seconds of 1 MiB writes, a line per second
+  strandway perf client ::1 --latency --size 64               round trips instead
+Two hosts, two planes:
+  head -c 32 /dev/urandom > key                               copy it to both hosts
+  strandway perf server --key key --plane fd00:1::2 --plane fd00:2::2
+  strandway perf client fd00:1::2 fd00:2::2 --key key --plane fd00:1::1 --plane fd00:2::1
+For scripts:
+  strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  strandway doctor              one line per finding, with a remedy where something is amiss
+  strandway doctor --json -     the same for scripts
+
+Exit status: 0 even if something is slow, 1 if something does not work at all.";
 
 /// What all commands that run something share.
 #[derive(Clone, Debug, ClapArgs)]
@@ -231,4 +261,97 @@ mod tests {
             }
         }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    pub(crate) side: PerfSide,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PerfSide {
+    /// Serve clients until interrupted
+    Server(PerfServerArgs),
+    /// Measure against a server
+    Client(PerfClientArgs),
+}
+
+/// What both sides of a measurement must agree on, and where they are.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfCommon {
+    /// Local address of a plane, with or without [..]:PORT; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) plane: Vec<String>,
+    /// File with the key that both sides share (16 bytes or more); on loopback it may be left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The protocol: uec, strack_fast, rocev2, ... (see `strandway explain`)
+    #[arg(long, value_name = "NAME", default_value = "uec")]
+    pub(crate) profile: String,
+    /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4224 and loopback
+    #[arg(long, value_name = "BYTES", default_value_t = 1344)]
+    pub(crate) payload: u32,
+    /// Authenticate packets without encrypting them: slower, but captures show payload
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// While nothing arrives: spin (lowest latency, a whole core), sleep, or adaptive (spin briefly, then sleep)
+    #[arg(long, value_name = "HOW", default_value = "adaptive")]
+    pub(crate) waiting: Waiting,
+    /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way
+    #[arg(long, value_name = "GBPS", default_value_t = 40)]
+    pub(crate) rate_gbps: u64,
+    /// Round trip without queueing, in microseconds, waking of the other side included
+    #[arg(long, value_name = "US", default_value_t = 100)]
+    pub(crate) rtt_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Waiting {
+    Spin,
+    Sleep,
+    Adaptive,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfServerArgs {
+    #[command(flatten)]
+    pub(crate) common: PerfCommon,
+    /// End when the first client has gone
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfClientArgs {
+    /// The server's address on each plane, with or without [..]:PORT
+    #[arg(required = true, value_name = "SERVER")]
+    pub(crate) server: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: PerfCommon,
+    /// Bytes of one message, 1 to 1073741824
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub(crate) size: u64,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: usize,
+    /// How long
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Messages under way per connection
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) depth: usize,
+    /// Measure round trips of messages, one at a time, instead of bandwidth
+    #[arg(long)]
+    pub(crate) latency: bool,
+    /// Write the result as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DoctorArgs {
+    /// Write the findings as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
 }

@@ -1,7 +1,9 @@
 //! One file per command.
 
 pub(crate) mod compare;
+pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod showcase;

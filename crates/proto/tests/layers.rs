@@ -55,7 +55,7 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in ["proto", "collective", "sim", "lab", "cli"] {
+    for name in ["proto", "collective", "sim", "udp", "lab", "cli"] {
         assert!(manifests.contains_key(name), "{name} is a crate");
     }
     for (name, text) in &manifests {
@@ -79,6 +79,7 @@ fn the_lower_crates_need_nothing_from_outside() {
     for name in ["collective", "sim"] {
         assert_eq!(dependencies(&manifests[name]), (proto.clone(), false), "{name} depends on proto alone");
     }
+    assert_eq!(dependencies(&manifests["udp"]).0, proto, "of ours, udp depends on proto alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     let (cli, _) = dependencies(&manifests["cli"]);

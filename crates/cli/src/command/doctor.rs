@@ -1,0 +1,52 @@
+//! `strandway doctor`.
+
+use crate::Failure;
+use crate::args::DoctorArgs;
+use crate::outputs::Outputs;
+use strandway_udp::doctor::{Finding, Verdict, examine};
+
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
+    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let findings = examine();
+    outputs.show(&table(&findings));
+    outputs.json(|| json(&findings))?;
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count() {
+        0 => Ok(()),
+        count => Err(Failure::Run(format!("{count} thing(s) that real sockets need do not work here; see above"))),
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "good",
+        Verdict::Slow => "slow",
+        Verdict::Missing => "missing",
+    }
+}
+
+fn table(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        text.push_str(&format!("{:<8} {:<width$}  {}\n", word(finding.verdict), finding.what, finding.value));
+        if !finding.advice.is_empty() {
+            text.push_str(&format!("{:<8} {:<width$}  -> {}\n", "", "", finding.advice));
+        }
+    }
+    text
+}
+
+fn json(findings: &[Finding]) -> String {
+    let rows: Vec<_> = findings
+        .iter()
+        .map(|finding| {
+            serde_json::json!({
+                "what": finding.what,
+                "value": finding.value,
+                "verdict": word(finding.verdict),
+                "advice": finding.advice,
+            })
+        })
+        .collect();
+    format!("{:#}\n", serde_json::json!({ "format": 1, "findings": rows }))
+}

@@ -1,0 +1,203 @@
+//! `strandway perf`.
+
+use crate::Failure;
+use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide, Waiting};
+use crate::outputs::{Outputs, print};
+use crate::progress;
+use std::cell::Cell;
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::time::Duration;
+use strandway_proto::{Rate, Span};
+use strandway_udp::perf::{self, Options, PerfError, Served, Stretch};
+use strandway_udp::{Config, Error, Node};
+
+/// Where a server listens unless told otherwise; from the dynamic range, ours.
+const PORT: u16 = 47_930;
+/// Used without --key, which only loopback allows. No secret: other processes of this host may be clients, too.
+const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
+
+pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
+    match &args.side {
+        PerfSide::Server(args) => server(args),
+        PerfSide::Client(args) => client(args),
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Config(said) => Failure::Usage(said),
+            other => Failure::Run(other.to_string()),
+        }
+    }
+}
+
+fn server(args: &PerfServerArgs) -> Result<(), Failure> {
+    let mut planes = addresses(&args.common.plane, PORT)?;
+    if planes.is_empty() {
+        planes.push(SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0));
+    }
+    let mut node = Node::bind(config(&args.common, planes)?)?;
+    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
+    print(&format!("listening on {}; Ctrl-C ends\n", at.join(" ")));
+    let gone = Cell::new(false);
+    let stop = || progress::interrupted() || (args.once && gone.get());
+    perf::serve(&mut node, stop, |served| match served {
+        Served::Came(from) => print(&format!("a client came from {from}\n")),
+        Served::Gone(reason) => {
+            gone.set(true);
+            print(&format!("a client has gone: {reason}\n"));
+        }
+    })?;
+    Ok(())
+}
+
+fn client(args: &PerfClientArgs) -> Result<(), Failure> {
+    let server = addresses(&args.server, PORT)?;
+    let mut planes = addresses(&args.common.plane, 0)?;
+    if planes.is_empty() {
+        planes = server.iter().map(|&address| local_for(address)).collect::<Result<_, _>>()?;
+    }
+    if !args.seconds.is_finite() || !(0.01..=86_400.0).contains(&args.seconds) {
+        return Err(Failure::Usage("--seconds: take 0.01 to 86400".into()));
+    }
+    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let mut node = Node::bind(config(&args.common, planes)?)?;
+    let options = Options {
+        size: args.size,
+        connections: args.connections,
+        duration: Duration::from_secs_f64(args.seconds),
+        depth: args.depth,
+        latency: args.latency,
+    };
+    outputs.show(&head(args));
+    let mut seconds = Vec::new();
+    let whole = perf::run(&mut node, &server, &options, progress::interrupted, |second| {
+        outputs.show(&line(second));
+        // A day of seconds; nobody plots more.
+        if seconds.len() < 86_400 {
+            seconds.push(second.clone());
+        }
+    });
+    let whole = whole.map_err(|error| match error {
+        PerfError::Option(said) => Failure::Usage(said),
+        PerfError::Call(error) => error.into(),
+        other => Failure::Run(other.to_string()),
+    })?;
+    outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
+    outputs.json(|| json(args, &whole, &seconds))
+}
+
+/// `ADDRESS` or `[ADDRESS]:PORT`.
+fn addresses(texts: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
+    let parse = |text: &String| {
+        let bare = text.parse::<Ipv6Addr>().map(|ip| SocketAddrV6::new(ip, port, 0, 0));
+        bare.or_else(|_| text.parse()).map_err(|_| {
+            Failure::Usage(format!("{text}: not an IPv6 address; write it as fd00:1::2 or [fd00:1::2]:{PORT}"))
+        })
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// The address that this host would use to reach another one.
+fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
+    let find = || -> std::io::Result<Option<SocketAddrV6>> {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+        // Sends nothing: it only looks up the route.
+        socket.connect(peer)?;
+        Ok(match socket.local_addr()? {
+            std::net::SocketAddr::V6(mut address) => {
+                address.set_port(0);
+                Some(address)
+            }
+            std::net::SocketAddr::V4(_) => None,
+        })
+    };
+    match find() {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failure::Usage(format!("{peer}: give --plane, the local address to reach it from"))),
+        Err(error) => Err(Failure::Run(format!("no way to {peer}: {error}; see `ip -6 route get {}`", peer.ip()))),
+    }
+}
+
+fn config(args: &PerfCommon, planes: Vec<SocketAddrV6>) -> Result<Config, Failure> {
+    let key = match &args.key {
+        Some(path) => std::fs::read(path)
+            .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))?,
+        None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
+        None => {
+            let said =
+                "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, then copy it";
+            return Err(Failure::Usage(said.into()));
+        }
+    };
+    let mut config = Config::new(&key)?.profile(&args.profile)?;
+    config.planes = planes;
+    config.payload = args.payload;
+    config.encrypt = !args.plain;
+    config.rate = Rate::from_gbps(args.rate_gbps.clamp(1, 100_000));
+    config.base_rtt = Span::from_us(args.rtt_us.clamp(1, 10_000_000));
+    config.waiting = match args.waiting {
+        Waiting::Spin => strandway_udp::Waiting::Spin,
+        Waiting::Sleep => strandway_udp::Waiting::Sleep,
+        Waiting::Adaptive => config.waiting,
+    };
+    Ok(config)
+}
+
+fn head(args: &PerfClientArgs) -> String {
+    let what = if args.latency { "round trips of messages" } else { "writes" };
+    let rtt = if args.latency { "RTT p50/p99 us" } else { "ping p50/p99 us" };
+    format!(
+        "{what} of {} B, {} connection(s), profile {}, payload {} B\n{:>13}  {:>9}  {:>9}  {:>17}  {:>7}  {}\n",
+        args.size,
+        args.connections,
+        args.common.profile,
+        args.common.payload,
+        "seconds",
+        "Gb/s",
+        "messages",
+        rtt,
+        "again",
+        "per plane Gb/s"
+    )
+}
+
+fn line(stretch: &Stretch) -> String {
+    let plane = |(rate, up): (&f64, &bool)| if *up { format!("{rate:.3}") } else { format!("{rate:.3} (silent)") };
+    let planes: Vec<String> = stretch.plane_gbps.iter().zip(&stretch.planes_up).map(plane).collect();
+    let span = format!("{:.1}-{:.1}", stretch.from_s, stretch.to_s);
+    let rtt = format!("{:.1}/{:.1}", stretch.rtt_p50_us, stretch.rtt_p99_us);
+    format!(
+        "{span:>13}  {:>9.3}  {:>9}  {rtt:>17}  {:>7}  {}\n",
+        stretch.goodput_gbps,
+        stretch.messages,
+        stretch.retransmitted,
+        planes.join(" ")
+    )
+}
+
+fn json(args: &PerfClientArgs, whole: &Stretch, seconds: &[Stretch]) -> String {
+    let row = |stretch: &Stretch| {
+        serde_json::json!({
+            "from_s": stretch.from_s,
+            "to_s": stretch.to_s,
+            "goodput_gbps": stretch.goodput_gbps,
+            "plane_gbps": stretch.plane_gbps,
+            "planes_up": stretch.planes_up,
+            "messages": stretch.messages,
+            "retransmitted": stretch.retransmitted,
+            "rtt_us": { "p50": stretch.rtt_p50_us, "p99": stretch.rtt_p99_us },
+        })
+    };
+    let mut object = row(whole);
+    object["format"] = 1.into();
+    object["kind"] = if args.latency { "latency" } else { "bandwidth" }.into();
+    object["size"] = args.size.into();
+    object["connections"] = args.connections.into();
+    object["profile"] = args.common.profile.clone().into();
+    object["payload"] = args.common.payload.into();
+    object["encrypted"] = (!args.common.plain).into();
+    object["seconds"] = seconds.iter().map(row).collect();
+    format!("{object:#}\n")
+}

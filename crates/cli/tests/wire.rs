@@ -1,0 +1,181 @@
+//! `perf` and `doctor` as processes, over loopback.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn strandway(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));
+    command.args(arguments);
+    command
+}
+
+/// A server on free ports, its addresses, and the rest of what it says.
+fn server(arguments: &[&str]) -> (Child, Vec<String>, BufReader<ChildStdout>) {
+    let mut child = strandway(&["perf", "server"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("it says where it listens");
+    let list = line.strip_prefix("listening on ").and_then(|rest| rest.split(';').next()).expect("addresses");
+    (child, list.split(' ').map(String::from).collect(), lines)
+}
+
+#[test]
+fn a_client_measures_over_two_planes_and_reports_as_json() {
+    let (mut child, at, _lines) = server(&["--once", "--plane", "[::1]:0", "--plane", "[::1]:0"]);
+    let arguments = ["perf", "client", &at[0], &at[1], "--seconds", "1.2", "--size", "200000", "--json", "-"];
+    let output = strandway(&arguments).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    assert_eq!((report["format"].as_u64(), report["kind"].as_str()), (Some(1), Some("bandwidth")));
+    assert!(report["goodput_gbps"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
+    assert_eq!(report["plane_gbps"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["seconds"].as_array().map(Vec::len), Some(1));
+    assert!(child.wait().expect("it ends").success(), "--once ends the server with its client");
+}
+
+#[test]
+fn a_server_that_is_killed_is_reported_to_its_client() {
+    let (mut child, at, mut lines) = server(&["--plane", "[::1]:0"]);
+    let client = strandway(&["perf", "client", &at[0], "--seconds", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("it says who came");
+    assert!(line.starts_with("a client came from"), "{line}");
+    child.kill().expect("it can be killed");
+    child.wait().expect("it is dead");
+    let began = Instant::now();
+    let output = client.wait_with_output().expect("it ends");
+    assert!(began.elapsed() < Duration::from_secs(15), "soon: {:?}", began.elapsed());
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("fallen silent"), "{said}");
+}
+
+#[test]
+fn what_does_not_work_is_said_with_a_remedy() {
+    // Any file of 16 bytes or more is a key.
+    let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (arguments, status, word) in [
+        (vec!["perf", "client", "fd00::1", "--plane", "::2"], 2, "--key FILE"),
+        (vec!["perf", "client", "localhost"], 2, "not an IPv6 address"),
+        (vec!["perf", "client", "::1", "--profile", "tcp"], 2, "strack_fast"),
+        (vec!["perf", "client", "::1", "--size", "0"], 2, "1 byte to 1 GiB"),
+        (vec!["perf", "client", "::1", "--plane", "::1", "--plane", "::1"], 2, "one for each plane"),
+        (vec!["perf", "client", "[::1]:9", "--seconds", "1"], 1, "is a node running at that address"),
+        (vec!["perf", "server", "--plane", "2001:db8::1", "--key", key], 1, "ip -6 addr"),
+    ] {
+        let output = strandway(&arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_doctor_examines_and_advises() {
+    let output = strandway(&["doctor", "--json", "-"]).output().expect("it runs");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    let findings = report["findings"].as_array().expect("a list");
+    assert!(findings.len() >= 10, "{report}");
+    let missing = findings.iter().any(|finding| finding["verdict"] == "missing");
+    assert_eq!(output.status.code(), Some(i32::from(missing)), "{report}");
+}
+
+/// Two network namespaces with a link per plane between them; gone when dropped.
+struct Hosts {
+    names: [String; 2],
+}
+
+impl Hosts {
+    /// `Err` says what is missing.
+    fn new(planes: usize) -> Result<Hosts, String> {
+        let hosts = Hosts { names: ["a", "b"].map(|host| format!("strandway-{}-{host}", std::process::id())) };
+        for name in &hosts.names {
+            run("ip", &["netns", "add", name])?;
+        }
+        for plane in 0..planes {
+            let (link, peer) = (format!("p{plane}"), &hosts.names[1]);
+            run("ip", &["-n", &hosts.names[0], "link", "add", &link, "type", "veth", "peer", &link, "netns", peer])?;
+            for (host, name) in hosts.names.iter().enumerate() {
+                let address = format!("{}/64", hosts.address(plane, host));
+                run("ip", &["-n", name, "addr", "add", &address, "dev", &link, "nodad"])?;
+                run("ip", &["-n", name, "link", "set", &link, "up"])?;
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn address(&self, plane: usize, host: usize) -> String {
+        format!("fd00:0:0:{plane}::{}", host + 1)
+    }
+
+    fn strandway(&self, host: usize, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.names[host])).arg(env!("CARGO_BIN_EXE_strandway"));
+        command.args(arguments);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = run("ip", &["netns", "del", name]);
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", arguments.join(" "))) }
+}
+
+#[test]
+fn a_link_that_goes_down_between_two_hosts_stops_neither_transfer_nor_application() {
+    let hosts = match Hosts::new(2) {
+        Ok(hosts) => hosts,
+        Err(missing) => return println!("skipped: network namespaces do not work here: {missing}"),
+    };
+    let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let at: Vec<String> = (0..4).map(|i| hosts.address(i % 2, i / 2)).collect();
+    let mut server = hosts
+        .strandway(1, &["perf", "server", "--once", "--key", key, "--plane", &at[2], "--plane", &at[3]])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("it listens");
+    let arguments = ["perf", "client", &at[2], &at[3], "--key", key, "--plane", &at[0], "--plane", &at[1]];
+    let mut client = hosts
+        .strandway(0, &arguments)
+        .args(["--seconds", "3.2", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // Two lines of heading, then the first second.
+    let mut lines = BufReader::new(client.stderr.take().expect("a pipe")).lines();
+    let first = lines.nth(2).expect("a second passes").expect("text");
+    run("ip", &["-n", &hosts.names[0], "link", "set", "p0", "down"]).expect("it was up");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let output = client.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{first} {rest:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let seconds = report["seconds"].as_array().expect("a list");
+    assert_eq!(seconds[0]["planes_up"], serde_json::json!([true, true]), "{report}");
+    let last = seconds.last().expect("three seconds");
+    assert_eq!(last["planes_up"], serde_json::json!([false, true]), "the dead plane is left alone: {report}");
+    assert!(last["goodput_gbps"].as_f64() > Some(0.0), "{report}");
+    assert_eq!(last["plane_gbps"][0], 0.0, "{report}");
+    assert!(server.wait().expect("it ends").success());
+}

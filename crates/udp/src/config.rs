@@ -1,0 +1,200 @@
+//! What a node is made from.
+
+use crate::error::Error;
+use crate::frame::{DESCRIPTOR_MAX, HEADER, TAG};
+use crate::handshake::Secret;
+use std::net::SocketAddrV6;
+use std::time::Duration;
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+use strandway_proto::reliability::ReliabilityConfig;
+use strandway_proto::{Bytes, ConnectionId, Environment, HostId, Packet, PathId, Profile, Rate, Span, wire};
+
+/// What a node does while nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Asks the sockets again and again: lowest latency, a whole core.
+    Spin,
+    /// Sleeps at once: no core, tens of microseconds more per round trip.
+    Sleep,
+    /// Spins for a while, then sleeps. The while is at most this long and halves, down to a sixteenth, each time that it was
+    /// in vain, so that nodes which share cores do not take them from each other.
+    Adaptive(Duration),
+}
+
+/// IPv6 and UDP headers.
+const IP_UDP: u32 = 48;
+/// Planes of a node at the most.
+pub const PLANES_MAX: usize = 8;
+
+/// Everything a [`crate::Node`] needs to know. [`Config::new`] gives defaults; fields may be changed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The key that all nodes share.
+    pub secret: Secret,
+    /// The local address of each plane, in the same order on all hosts; at most [`PLANES_MAX`]. Port 0 takes any free one.
+    pub planes: Vec<SocketAddrV6>,
+    /// The protocol; both sides the same. What the wire needs differently (see [`Config::wire_profile`]) is changed on the way.
+    pub profile: Profile,
+    /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500; on loopback and jumbo frames take 4,096.
+    pub payload: u32,
+    /// Encrypt as well as authenticate. Default yes: AES-GCM does both in one pass, and is three times as fast as with
+    /// authentication alone, which is there for captures that show payload.
+    pub encrypt: bool,
+    /// Line rate of all planes together; with `base_rtt` it says how much may be under way. Default 40 Gb/s.
+    pub rate: Rate,
+    /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
+    pub base_rtt: Span,
+    /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
+    /// losses where there are none. Default 20 ms: a few slices of the scheduler.
+    pub retransmit_min: Span,
+    /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
+    pub waiting: Waiting,
+    /// Receive and send buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less, and
+    /// the node then keeps less under way.
+    pub socket_buffer: usize,
+    /// Do we take connections that others begin? Default yes.
+    pub accept: bool,
+    /// Connections at the most, those being established included. Default 1,024.
+    pub connections_max: usize,
+    /// Unfinished operations of one connection at the most, for sends and writes together, and for receives. Default 4,096;
+    /// at most 16,384.
+    pub operations_max: usize,
+    /// How long to try to reach a peer. Default 3 s.
+    pub handshake_timeout: Duration,
+    /// A peer of whom nothing was heard for so long is given up. Default 3 s.
+    pub peer_timeout: Duration,
+    /// A plane that does not answer for so long, while another one does, is left alone until it answers again. Default 40 ms.
+    pub plane_timeout: Duration,
+}
+
+impl Config {
+    /// The defaults: no plane yet, profile `uec`.
+    ///
+    /// # Errors
+    /// If the key is shorter than 16 bytes.
+    pub fn new(secret: &[u8]) -> Result<Config, Error> {
+        Ok(Config {
+            secret: Secret::new(secret)?,
+            planes: Vec::new(),
+            profile: Profile::preset("uec").expect("a preset"),
+            payload: 1_344,
+            encrypt: true,
+            rate: Rate::from_gbps(40),
+            base_rtt: Span::from_us(100),
+            retransmit_min: Span::from_ms(20),
+            waiting: Waiting::Adaptive(Duration::from_micros(50)),
+            socket_buffer: 4 << 20,
+            accept: true,
+            connections_max: 1_024,
+            operations_max: 4_096,
+            handshake_timeout: Duration::from_secs(3),
+            peer_timeout: Duration::from_secs(3),
+            plane_timeout: Duration::from_millis(40),
+        })
+    }
+
+    /// Adds a plane.
+    #[must_use]
+    pub fn plane(mut self, address: SocketAddrV6) -> Config {
+        self.planes.push(address);
+        self
+    }
+
+    /// Takes the preset of that name.
+    ///
+    /// # Errors
+    /// If there is none; the message lists those there are.
+    pub fn profile(mut self, name: &str) -> Result<Config, Error> {
+        self.profile = Profile::preset(name).ok_or_else(|| {
+            Error::Config(format!("there is no profile \"{name}\": take one of {}", Profile::NAMES.join(", ")))
+        })?;
+        Ok(self)
+    }
+
+    /// Bytes that a full packet adds to its payload, IPv6 and UDP headers included.
+    pub fn overhead(&self) -> u32 {
+        // The last packet of a message has the longest header, where there is a difference.
+        let packet = Packet {
+            source: HostId(0),
+            destination: HostId(0),
+            connection: ConnectionId(0),
+            path: PathId(0),
+            size: 0,
+            flags: Flags::LAST,
+            header: Header::Data(Data { psn: Psn::new(0), message: MessageId(0), offset: Offset::new(0), length: 0 }),
+        };
+        IP_UDP + (HEADER + wire::header_bytes(self.profile.wire, &packet) + DESCRIPTOR_MAX + TAG) as u32
+    }
+
+    /// Bytes of a full datagram, IPv6 and UDP headers not included.
+    pub(crate) fn datagram(&self) -> usize {
+        (self.payload + self.overhead() - IP_UDP) as usize
+    }
+
+    /// The profile as it runs on sockets: packet sizes are the real ones, and no timeout is shorter than `retransmit_min`. All
+    /// else is as in the simulator.
+    pub fn wire_profile(&self) -> Profile {
+        let mut profile = self.profile.clone();
+        profile.transport.mtu = self.payload;
+        profile.transport.header = self.overhead();
+        profile.transport.control = IP_UDP + (HEADER + TAG) as u32 + 44;
+        let floor = self.retransmit_min;
+        match &mut profile.reliability {
+            ReliabilityConfig::GoBackN(c) => c.rto = c.rto.max(floor),
+            ReliabilityConfig::SelectiveRepeat(c) => {
+                c.rto_min = c.rto_min.max(floor);
+                c.rto_low = c.rto_low.max(floor);
+                c.rto_high = c.rto_high.max(floor);
+                if c.rto > Span::ZERO {
+                    c.rto = c.rto.max(floor);
+                }
+            }
+            #[allow(unreachable_patterns, reason = "a reliability with other timeouts keeps them")]
+            _ => {}
+        }
+        profile
+    }
+
+    /// The world that the engines are told of. `buffer`: bytes that a receiving socket holds.
+    pub(crate) fn environment(&self, profile: &Profile, buffer: usize) -> Environment {
+        // What is under way must fit the buffer of the socket that it arrives at, where it counts about twice; a window may
+        // grow to one and a half bandwidth-delay products.
+        let most = (buffer as u64 * self.planes.len() as u64 / 4).max(profile.packet_bytes().0 * 4);
+        let bdp = self.rate.bytes_in(self.base_rtt).0.max(1);
+        let rate = if bdp > most { self.rate.scaled(most as f64 / bdp as f64) } else { self.rate };
+        Environment {
+            rate,
+            ports: self.planes.len() as u8,
+            base_rtt: self.base_rtt,
+            packet: profile.packet_bytes(),
+            trimming: false,
+            uplinks: [0; 2],
+            queue: Bytes(most),
+        }
+    }
+
+    /// Checks everything that can be checked without a socket.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |what: String| Err(Error::Config(what));
+        if self.planes.is_empty() || self.planes.len() > PLANES_MAX {
+            return wrong(format!("{} planes: give 1 to {PLANES_MAX} local addresses", self.planes.len()));
+        }
+        if !(64..=60_000).contains(&self.payload) {
+            return wrong(format!("a payload of {} bytes: take 64 to 60000", self.payload));
+        }
+        if !(1..=16_384).contains(&self.operations_max) {
+            return wrong(format!("operations_max is {}: take 1 to 16384", self.operations_max));
+        }
+        if !(1..=65_536).contains(&self.connections_max) {
+            return wrong(format!("connections_max is {}: take 1 to 65536", self.connections_max));
+        }
+        if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
+            return wrong("rate and base_rtt must not be zero: give those of the network".into());
+        }
+        let shortest = self.handshake_timeout.min(self.peer_timeout).min(self.plane_timeout);
+        if shortest < Duration::from_millis(1) {
+            return wrong("timeouts of handshake, peer and plane must be at least 1 ms".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! What goes wrong, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// A call that could not be served. The node goes on as before.
+#[derive(Debug)]
+pub enum Error {
+    /// A value of the configuration does not work: which, and what would.
+    Config(String),
+    /// A socket could not be opened or set up.
+    Socket {
+        /// The local address that was wanted.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Waiting for the sockets failed.
+    Wait(io::Error),
+    /// The operating system gave no random numbers.
+    Random,
+    /// The region is not registered with this node (any more).
+    NoRegion,
+    /// The range does not lie within the region: its end, and the region's length in bytes.
+    Range {
+        /// Where the range ends.
+        end: u64,
+        /// How long the region is.
+        bytes: u64,
+    },
+    /// Operations that are not finished use the region: poll for their completions first.
+    RegionInUse,
+    /// There is no such connection (any more).
+    NoConnection,
+    /// The connection is not established yet: wait for [`crate::Completion::Connected`].
+    NotConnected,
+    /// As many operations are unfinished as the configuration allows: poll for completions, then try again.
+    Busy {
+        /// The limit (`operations_max`).
+        limit: usize,
+    },
+    /// As many connections are open as the configuration allows: close one, or raise `connections_max`.
+    TooManyConnections {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many keys are given away as there may be: [`crate::Node::revoke`] one.
+    TooManyKeys {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Config(what) => f.write_str(what),
+            Error::Socket { address, source } => {
+                let remedy = match source.kind() {
+                    io::ErrorKind::AddrInUse => "another process has it: choose another port, or 0 for any free one",
+                    io::ErrorKind::AddrNotAvailable => "no interface of this host has it: see `ip -6 addr`",
+                    io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose another one",
+                    _ if source.raw_os_error() == Some(24) => "too many open files: raise `ulimit -n`",
+                    _ => "see `strandway doctor`",
+                };
+                write!(f, "cannot open a UDP socket on {address}: {source}; {remedy}")
+            }
+            Error::Wait(source) => write!(f, "cannot wait for the sockets: {source}"),
+            Error::Random => f.write_str("the operating system gave no random numbers"),
+            Error::NoRegion => f.write_str("the region is not registered with this node"),
+            Error::Range { end, bytes } => write!(f, "the range ends at byte {end}, but the region has {bytes}"),
+            Error::RegionInUse => f.write_str("unfinished operations use the region: poll for their completions first"),
+            Error::NoConnection => f.write_str("there is no such connection; it may have been closed"),
+            Error::NotConnected => f.write_str("the connection is not established yet: wait for Completion::Connected"),
+            Error::Busy { limit } => {
+                write!(f, "{limit} operations are unfinished: poll for completions, or raise operations_max")
+            }
+            Error::TooManyConnections { limit } => {
+                write!(f, "{limit} connections are open: close one, or raise connections_max")
+            }
+            Error::TooManyKeys { limit } => write!(f, "{limit} keys are given away: revoke one"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Socket { source, .. } | Error::Wait(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Why a connection ended, or never began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The peer closed it.
+    ByPeer,
+    /// Nothing was heard from the peer for `peer_timeout`.
+    PeerSilent,
+    /// No answer came to our hello within `handshake_timeout`.
+    NoAnswer,
+    /// No welcome came, and somebody at that address says that our keys differ (nobody can prove that).
+    WrongKey,
+    /// No welcome came, and somebody at that address says that our versions differ.
+    WrongVersion,
+    /// The peer uses another profile, or other parameters of it.
+    OtherProfile,
+    /// The peer uses another payload size (`payload`).
+    OtherPayload,
+    /// The peer has another number of planes.
+    OtherPlanes,
+    /// One of the two wants encryption, the other does not.
+    OtherEncryption,
+    /// The peer has as many connections as it takes (`connections_max`), or takes none (`accept`).
+    PeerFull,
+    /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides see it.
+    RemoteAccess,
+    /// A send was longer than the receive that was posted for it. Both sides see it.
+    TooLong,
+    /// The peer broke the protocol.
+    Violation,
+    /// A datagram of a full packet does not fit an interface: lower `payload`, or raise the MTU.
+    PayloadTooLarge,
+}
+
+impl Reason {
+    /// As a closing datagram carries it.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Reason::RemoteAccess => 1,
+            Reason::TooLong => 2,
+            Reason::Violation => 3,
+            _ => 0,
+        }
+    }
+
+    pub(crate) const fn of_code(code: u8) -> Reason {
+        match code {
+            1 => Reason::RemoteAccess,
+            2 => Reason::TooLong,
+            3 => Reason::Violation,
+            _ => Reason::ByPeer,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::ByPeer => "the peer closed the connection",
+            Reason::PeerSilent => "the peer has fallen silent: its process may have died, or no plane leads there any more",
+            Reason::NoAnswer => "no answer: is a node running at that address, is the port right, does a firewall drop UDP?",
+            Reason::WrongKey => "no welcome, and the address says that the key is wrong: give both sides the same one",
+            Reason::WrongVersion => "no welcome, and the address speaks another version: update the older side",
+            Reason::OtherProfile => "the peer runs another profile or other parameters: give both sides the same",
+            Reason::OtherPayload => "the peer uses another payload size: give both sides the same",
+            Reason::OtherPlanes => "the peer has another number of planes: give both sides the same",
+            Reason::OtherEncryption => "one side wants encryption and the other does not: give both sides the same",
+            Reason::PeerFull => "the peer takes no more connections: raise its connections_max, or close some",
+            Reason::RemoteAccess => "a write named memory that is not exposed to this connection, or bytes beyond its end",
+            Reason::TooLong => "a send was longer than the receive that waited for it: post larger receives",
+            Reason::Violation => "the peer broke the protocol",
+            Reason::PayloadTooLarge => {
+                "a full packet does not fit an interface's MTU: lower the payload size, or raise the MTU (see `ip link`)"
+            }
+        })
+    }
+}

@@ -1,0 +1,423 @@
+//! The datagram: what surrounds a transport header of [`strandway_proto::wire`] on a socket.
+//!
+//! Everything is big-endian. A datagram of an established connection is
+//!
+//! ```text
+//! byte 0       version (upper four bits, 1) and kind (lower four bits)
+//! byte 1       zero
+//! bytes 2-3    credits: receives that the sender of this datagram has posted so far, modulo 65,536
+//! bytes 4-7    path: the plane that it left by, and 24 bits of entropy that acknowledgements of data repeat
+//! bytes 8-15   connection: a random number that the *receiver* of this datagram chose
+//! bytes 16-23  counter: one more than in the datagram before, per direction; never repeated
+//! then         the body, encrypted if the connection says so
+//! last 16      authentication tag over all of the above
+//! ```
+//!
+//! and the body, by kind,
+//!
+//! ```text
+//! 4 data      transport header, descriptor, payload
+//! 5 control   transport header of an acknowledgement, NACK, CNP or probe
+//! 6 ping      number 8
+//! 7 pong      number 8, of the ping that it answers
+//! 8 close     reason 1
+//! ```
+//!
+//! The descriptor says where the payload of a data packet belongs, in each packet anew, so that any packet can be placed
+//! alone and in any order: its payload goes `offset` bytes (transport header) behind the start that is given here.
+//!
+//! ```text
+//! send                  operation 1 (0), zero 3, number of the send on its connection 4                 8 bytes
+//! write                 operation 1 (1), zero 3, immediate 4 (0), key 8, start 8                       24
+//! write with immediate  operation 1 (2), zero 3, immediate 4, key 8, start 8                           24
+//! ```
+//!
+//! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the reasons),
+//!
+//! ```text
+//! 1 hello     byte 1 plane, zero 2, connection 8 (chosen by the caller), cookie 32 (zeros at first), Noise message 80,
+//!             then zeros up to the length of a full data packet
+//! 2 retry     byte 1 plane, zero 2, connection 8, cookie 32
+//! 3 welcome   byte 1 plane, zero 2, connection 8, Noise message 57
+//! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
+//! ```
+//!
+//! Decoding checks every bound, never panics and allocates nothing.
+
+use core::fmt;
+use strandway_proto::PathId;
+
+/// The version of this layout; a datagram of another one is refused.
+pub const VERSION: u8 = 1;
+
+/// Bytes before the body of an established connection's datagram.
+pub const HEADER: usize = 24;
+/// Bytes behind it.
+pub const TAG: usize = 16;
+/// Bytes of a write's descriptor, the longest.
+pub const DESCRIPTOR_MAX: usize = 24;
+/// Bytes of a hello before its padding.
+pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
+/// Bytes of a retry.
+pub const RETRY: usize = 12 + COOKIE;
+/// Bytes of a welcome.
+pub const WELCOME: usize = 12 + NOISE_WELCOME;
+/// Bytes of a refusal.
+pub const REFUSAL: usize = 12;
+/// Bytes of a cookie.
+pub const COOKIE: usize = 32;
+/// A public key, an encrypted payload of [`TERMS`] bytes and its tag.
+pub const NOISE_HELLO: usize = 32 + TERMS + TAG;
+/// A public key, a status, a connection id and a tag.
+pub const NOISE_WELCOME: usize = 32 + 9 + TAG;
+/// What a caller says about the connection that it wants: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, zero 7,
+/// fingerprint of the profile 8, zero 8.
+pub const TERMS: usize = 32;
+
+const _: () =
+    assert!(RETRY < HELLO && WELCOME < HELLO && REFUSAL < HELLO, "a stranger is answered with less than it sent");
+
+/// Why a datagram is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// It ends before its header, body or tag does.
+    Short,
+    /// Another version of this layout.
+    Version(u8),
+    /// A kind or operation that does not exist.
+    Unknown,
+    /// Bits that must be zero are not, or a length does not fit.
+    Inconsistent,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::Short => f.write_str("the datagram ends too early"),
+            FrameError::Version(version) => {
+                write!(f, "version {version} of the datagram layout; this is version {VERSION}")
+            }
+            FrameError::Unknown => f.write_str("unknown kind of datagram or operation"),
+            FrameError::Inconsistent => f.write_str("fields of the datagram contradict each other"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+/// What kind of body an established connection's datagram has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A transport header of data, a descriptor and payload.
+    Data,
+    /// Any other transport header.
+    Control,
+    /// "Is this plane alive?"
+    Ping,
+    /// "It is."
+    Pong,
+    /// The connection ends.
+    Close,
+}
+
+impl Kind {
+    const fn number(self) -> u8 {
+        match self {
+            Kind::Data => 4,
+            Kind::Control => 5,
+            Kind::Ping => 6,
+            Kind::Pong => 7,
+            Kind::Close => 8,
+        }
+    }
+}
+
+/// The header of an established connection's datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// What its body is.
+    pub kind: Kind,
+    /// The plane that it left by and its entropy.
+    pub path: PathId,
+    /// Receives that its sender has posted so far, modulo 65,536.
+    pub credits: u16,
+    /// Which connection, as its receiver named it.
+    pub connection: u64,
+    /// Counts the datagrams of this direction.
+    pub counter: u64,
+}
+
+/// A datagram as far as it can be read without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A caller wants a connection.
+    Hello {
+        /// The plane that it left by.
+        plane: u8,
+        /// What the caller wants to be addressed by.
+        connection: u64,
+        /// What a [`Frame::Retry`] gave, or zeros.
+        cookie: &'a [u8; COOKIE],
+        /// The first Noise message.
+        noise: &'a [u8; NOISE_HELLO],
+    },
+    /// "Show that you receive what is sent to your address."
+    Retry {
+        /// The caller's name for the connection.
+        connection: u64,
+        /// What to repeat.
+        cookie: &'a [u8; COOKIE],
+    },
+    /// The connection is accepted, or refused for an authenticated reason.
+    Welcome {
+        /// The caller's name for the connection.
+        connection: u64,
+        /// The second Noise message.
+        noise: &'a [u8; NOISE_WELCOME],
+    },
+    /// A hint why no welcome will come; anybody can send it.
+    Refusal {
+        /// The caller's name for the connection.
+        connection: u64,
+        /// 1 wrong key, 2 wrong version.
+        reason: u8,
+    },
+    /// A datagram of an established connection; its body follows the first [`HEADER`] bytes and ends [`TAG`] bytes before the
+    /// end.
+    Sealed(Sealed),
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<&[u8; N], FrameError> {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(FrameError::Short)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Result<u64, FrameError> {
+    array(bytes, at).map(|b| u64::from_be_bytes(*b))
+}
+
+/// Reads a datagram as far as that goes without a key.
+///
+/// # Errors
+/// If it is none of this layout.
+pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
+    let &[first, plane, b2, b3] = array::<4>(bytes, 0)?;
+    if first >> 4 != VERSION {
+        return Err(FrameError::Version(first >> 4));
+    }
+    let zeros = |flag: bool| if flag { Ok(()) } else { Err(FrameError::Inconsistent) };
+    let number = first & 15;
+    let connection = u64_at(bytes, if (4..=8).contains(&number) { 8 } else { 4 })?;
+    let kind = match number {
+        1 => {
+            zeros(b2 == 0 && b3 == 0)?;
+            return Ok(Frame::Hello {
+                plane,
+                connection,
+                cookie: array(bytes, 12)?,
+                noise: array(bytes, 12 + COOKIE)?,
+            });
+        }
+        2 => {
+            zeros(b2 == 0 && b3 == 0 && bytes.len() == RETRY)?;
+            return Ok(Frame::Retry { connection, cookie: array(bytes, 12)? });
+        }
+        3 => {
+            zeros(b2 == 0 && b3 == 0 && bytes.len() == WELCOME)?;
+            return Ok(Frame::Welcome { connection, noise: array(bytes, 12)? });
+        }
+        9 => {
+            zeros(b3 == 0 && bytes.len() == REFUSAL)?;
+            return Ok(Frame::Refusal { connection, reason: b2 });
+        }
+        4 => Kind::Data,
+        5 => Kind::Control,
+        6 => Kind::Ping,
+        7 => Kind::Pong,
+        8 => Kind::Close,
+        _ => return Err(FrameError::Unknown),
+    };
+    if bytes.len() < HEADER + TAG {
+        return Err(FrameError::Short);
+    }
+    zeros(plane == 0)?;
+    let path = PathId(u32::from_be_bytes(*array(bytes, 4)?));
+    let credits = u16::from_be_bytes([b2, b3]);
+    Ok(Frame::Sealed(Sealed { kind, path, credits, connection, counter: u64_at(bytes, 16)? }))
+}
+
+/// Appends the header of an established connection's datagram.
+pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[VERSION << 4 | sealed.kind.number(), 0]);
+    out.extend_from_slice(&sealed.credits.to_be_bytes());
+    out.extend_from_slice(&sealed.path.0.to_be_bytes());
+    out.extend_from_slice(&sealed.connection.to_be_bytes());
+    out.extend_from_slice(&sealed.counter.to_be_bytes());
+}
+
+/// A hello, padded with zeros to `length` bytes, or as long as it must be.
+pub(crate) fn hello(
+    plane: u8,
+    connection: u64,
+    cookie: &[u8; COOKIE],
+    noise: &[u8; NOISE_HELLO],
+    length: usize,
+) -> Vec<u8> {
+    let mut out = opening(1, plane, 0, connection);
+    out.extend_from_slice(cookie);
+    out.extend_from_slice(noise);
+    out.resize(length.max(HELLO), 0);
+    out
+}
+
+pub(crate) fn retry(plane: u8, connection: u64, cookie: &[u8; COOKIE]) -> Vec<u8> {
+    let mut out = opening(2, plane, 0, connection);
+    out.extend_from_slice(cookie);
+    out
+}
+
+pub(crate) fn welcome(plane: u8, connection: u64, noise: &[u8; NOISE_WELCOME]) -> Vec<u8> {
+    let mut out = opening(3, plane, 0, connection);
+    out.extend_from_slice(noise);
+    out
+}
+
+pub(crate) fn refusal(plane: u8, connection: u64, reason: u8) -> Vec<u8> {
+    opening(9, plane, reason, connection)
+}
+
+fn opening(kind: u8, plane: u8, third: u8, connection: u64) -> Vec<u8> {
+    let mut out = vec![VERSION << 4 | kind, plane, third, 0];
+    out.extend_from_slice(&connection.to_be_bytes());
+    out
+}
+
+/// Where the payload of a message belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// Into the receive of this number.
+    Send {
+        /// Counts the sends of a connection's direction, wrapping.
+        number: u32,
+    },
+    /// Into registered memory.
+    Write {
+        /// The key that the memory's owner gave away.
+        key: u64,
+        /// Where the message starts, in bytes from the start of what the key opens.
+        start: u64,
+        /// A number for the memory's owner, who is told of the message if there is one.
+        immediate: Option<u32>,
+    },
+}
+
+impl Descriptor {
+    /// Its length in bytes.
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Descriptor::Send { .. } => 8,
+            Descriptor::Write { .. } => DESCRIPTOR_MAX,
+        }
+    }
+
+    /// Appends it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Descriptor::Send { number } => {
+                out.extend_from_slice(&[0; 4]);
+                out.extend_from_slice(&number.to_be_bytes());
+            }
+            Descriptor::Write { key, start, immediate } => {
+                out.extend_from_slice(&[1 + u8::from(immediate.is_some()), 0, 0, 0]);
+                out.extend_from_slice(&immediate.unwrap_or(0).to_be_bytes());
+                out.extend_from_slice(&key.to_be_bytes());
+                out.extend_from_slice(&start.to_be_bytes());
+            }
+        }
+    }
+
+    /// Reads one from the start of `bytes`; payload follows it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn decode(bytes: &[u8]) -> Result<Descriptor, FrameError> {
+        let &[operation, a, b, c] = array::<4>(bytes, 0)?;
+        if [a, b, c] != [0; 3] {
+            return Err(FrameError::Inconsistent);
+        }
+        let word = u32::from_be_bytes(*array(bytes, 4)?);
+        match operation {
+            0 => Ok(Descriptor::Send { number: word }),
+            1 | 2 => {
+                if operation == 1 && word != 0 {
+                    return Err(FrameError::Inconsistent);
+                }
+                let immediate = (operation == 2).then_some(word);
+                Ok(Descriptor::Write { key: u64_at(bytes, 8)?, start: u64_at(bytes, 16)?, immediate })
+            }
+            _ => Err(FrameError::Unknown),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn descriptors() -> impl Strategy<Value = Descriptor> {
+        prop_oneof![
+            any::<u32>().prop_map(|number| Descriptor::Send { number }),
+            (any::<u64>(), any::<u64>(), any::<Option<u32>>()).prop_map(|(key, start, immediate)| Descriptor::Write {
+                key,
+                start,
+                immediate
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_descriptor_survives_the_wire(descriptor in descriptors(), behind in prop::collection::vec(any::<u8>(), 0..9)) {
+            let mut bytes = Vec::new();
+            descriptor.encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), descriptor.bytes());
+            bytes.extend(behind);
+            prop_assert_eq!(Descriptor::decode(&bytes), Ok(descriptor));
+            prop_assert_eq!(Descriptor::decode(&bytes[..descriptor.bytes() - 1]), Err(FrameError::Short));
+        }
+
+        #[test]
+        fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..5) {
+            let kind = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close][kind];
+            let sealed = Sealed { kind, path: PathId(path), credits, connection, counter };
+            let mut bytes = Vec::new();
+            encode_sealed(&sealed, &mut bytes);
+            prop_assert_eq!(bytes.len(), HEADER);
+            prop_assert_eq!(decode(&bytes), Err(FrameError::Short));
+            bytes.extend([0; TAG]);
+            prop_assert_eq!(decode(&bytes), Ok(Frame::Sealed(sealed)));
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..12) {
+            let _ = decode(&bytes);
+            let _ = Descriptor::decode(&bytes);
+            if let Some(first) = bytes.first_mut() {
+                *first = VERSION << 4 | kind;
+                let _ = decode(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_frames_of_a_handshake_survive_the_wire() {
+        let (cookie, noise, second) = ([3; COOKIE], [4; NOISE_HELLO], [5; NOISE_WELCOME]);
+        let bytes = hello(2, 77, &cookie, &noise, 900);
+        assert_eq!(bytes.len(), 900);
+        assert_eq!(decode(&bytes), Ok(Frame::Hello { plane: 2, connection: 77, cookie: &cookie, noise: &noise }));
+        assert_eq!(decode(&retry(0, 7, &cookie)), Ok(Frame::Retry { connection: 7, cookie: &cookie }));
+        assert_eq!(decode(&welcome(0, 7, &second)), Ok(Frame::Welcome { connection: 7, noise: &second }));
+        assert_eq!(decode(&refusal(0, 7, 2)), Ok(Frame::Refusal { connection: 7, reason: 2 }));
+        assert_eq!(decode(&[0x21, 0, 0, 0]), Err(FrameError::Version(2)));
+    }
+}

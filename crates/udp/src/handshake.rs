@@ -1,0 +1,320 @@
+//! How two nodes that share a key agree on a connection: Noise NNpsk0, behind a cookie.
+//!
+//! The caller's first message is sealed with the shared key alone, so that a stranger costs the answering side some
+//! hashing and nothing more; the Diffie-Hellman exchange, and memory, follow only when it proves to know the key and to
+//! receive what is sent to its address.
+
+use crate::clock::duration;
+use crate::error::{Error, Reason};
+use crate::frame::{COOKIE, NOISE_HELLO, NOISE_WELCOME, TERMS, VERSION};
+use crate::secure::random;
+use ring::{digest, hkdf, hmac};
+use snow::{Builder, HandshakeState};
+use std::net::SocketAddr;
+use strandway_proto::profile::WireFormat;
+use strandway_proto::{Profile, Time};
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
+/// How long a cookie is good for, in seconds; ours.
+pub(crate) const COOKIE_SECONDS: u64 = 10;
+
+/// A key that both sides know beforehand.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// From at least 16 bytes that nobody else can guess, such as `head -c 32 /dev/urandom` gives them. A password is not
+    /// good enough: whoever records a handshake can try passwords at leisure.
+    ///
+    /// # Errors
+    /// If there are fewer than 16 bytes.
+    pub fn new(bytes: &[u8]) -> Result<Secret, Error> {
+        if bytes.len() < 16 {
+            let length = bytes.len();
+            return Err(Error::Config(format!(
+                "the key has {length} bytes, it takes 16: `head -c 32 /dev/urandom > key`"
+            )));
+        }
+        let mut key = [0; 32];
+        hkdf::Salt::new(hkdf::HKDF_SHA256, b"strandway 1 shared key")
+            .extract(bytes)
+            .expand(&[b"psk"], hkdf::HKDF_SHA256)
+            .and_then(|okm| okm.fill(&mut key))
+            .expect("32 bytes are within HKDF's limit");
+        Ok(Secret(key))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What both sides must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) planes: u8,
+    pub(crate) encrypt: bool,
+    pub(crate) payload: u32,
+    pub(crate) wire: WireFormat,
+    /// Of the whole profile, parameters included.
+    pub(crate) fingerprint: u64,
+}
+
+impl Terms {
+    pub(crate) fn new(profile: &Profile, planes: usize, encrypt: bool) -> Terms {
+        let text = format!("{profile:?}");
+        let hash = digest::digest(&digest::SHA256, text.as_bytes());
+        let first = hash.as_ref().first_chunk().expect("a digest has 32 bytes");
+        Terms {
+            planes: planes as u8,
+            encrypt,
+            payload: profile.transport.mtu,
+            wire: profile.wire,
+            fingerprint: u64::from_be_bytes(*first),
+        }
+    }
+
+    fn encode(&self) -> [u8; TERMS] {
+        let mut out = [0; TERMS];
+        out[0] = self.planes;
+        out[1] = u8::from(self.encrypt);
+        out[4..8].copy_from_slice(&self.payload.to_be_bytes());
+        out[8] = wire_number(self.wire);
+        out[16..24].copy_from_slice(&self.fingerprint.to_be_bytes());
+        out
+    }
+
+    /// What stands in the way, if the caller offers these bytes.
+    fn differ(&self, theirs: &[u8; TERMS]) -> Option<Reason> {
+        let ours = self.encode();
+        [
+            (0..1, Reason::OtherPlanes),
+            (1..2, Reason::OtherEncryption),
+            (4..8, Reason::OtherPayload),
+            (0..TERMS, Reason::OtherProfile),
+        ]
+        .into_iter()
+        .find_map(|(range, reason)| (ours[range.clone()] != theirs[range]).then_some(reason))
+    }
+}
+
+fn wire_number(wire: WireFormat) -> u8 {
+    match wire {
+        WireFormat::Rocev2 => 1,
+        WireFormat::Uec => 2,
+        WireFormat::Strack => 3,
+        WireFormat::Mrc => 4,
+    }
+}
+
+/// The answering side's verdict, in a byte.
+fn status(verdict: Option<Reason>) -> u8 {
+    match verdict {
+        None => 0,
+        Some(Reason::OtherPlanes) => 1,
+        Some(Reason::OtherEncryption) => 2,
+        Some(Reason::OtherPayload) => 3,
+        Some(Reason::OtherProfile) => 4,
+        Some(_) => 5,
+    }
+}
+
+fn verdict(status: u8) -> Option<Reason> {
+    match status {
+        0 => None,
+        1 => Some(Reason::OtherPlanes),
+        2 => Some(Reason::OtherEncryption),
+        3 => Some(Reason::OtherPayload),
+        4 => Some(Reason::OtherProfile),
+        _ => Some(Reason::PeerFull),
+    }
+}
+
+/// A secret per direction.
+pub(crate) struct Secrets {
+    pub(crate) from_caller: [u8; 32],
+    pub(crate) to_caller: [u8; 32],
+}
+
+fn state(secret: &Secret, connection: u64, calls: bool) -> Option<HandshakeState> {
+    let mut prologue = [0; 10];
+    prologue[..2].copy_from_slice(&[b'S', VERSION]);
+    prologue[2..].copy_from_slice(&connection.to_be_bytes());
+    let builder = Builder::new(PATTERN.parse().ok()?).psk(0, &secret.0).ok()?.prologue(&prologue).ok()?;
+    if calls { builder.build_initiator().ok() } else { builder.build_responder().ok() }
+}
+
+/// The calling side, waiting for a welcome.
+pub(crate) struct Caller {
+    state: HandshakeState,
+    pub(crate) hello: [u8; NOISE_HELLO],
+}
+
+impl Caller {
+    pub(crate) fn new(secret: &Secret, connection: u64, terms: &Terms) -> Result<Caller, Error> {
+        let mut state = state(secret, connection, true).ok_or(Error::Random)?;
+        let mut hello = [0; NOISE_HELLO];
+        let length = state.write_message(&terms.encode(), &mut hello).map_err(|_| Error::Random)?;
+        assert_eq!(length, NOISE_HELLO, "NNpsk0's first message is a key, the payload and a tag");
+        Ok(Caller { state, hello })
+    }
+
+    /// What a welcome says: the peer's name for the connection and the secrets, or why not. `None` if it is forged; the state
+    /// is then as before.
+    pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), Reason>> {
+        let mut payload = [0; NOISE_WELCOME];
+        let length = self.state.read_message(noise, &mut payload).ok()?;
+        let &[status, ref id @ ..] = payload.get(..length)?.first_chunk::<9>()?;
+        Some(match verdict(status) {
+            Some(reason) => Err(reason),
+            None => Ok((u64::from_be_bytes(*id), split(&mut self.state))),
+        })
+    }
+}
+
+fn split(state: &mut HandshakeState) -> Secrets {
+    let (from_caller, to_caller) = state.dangerously_get_raw_split();
+    Secrets { from_caller, to_caller }
+}
+
+/// A hello whose sender knows the key.
+pub(crate) struct Answer {
+    state: HandshakeState,
+    /// What the caller offers and we do not.
+    pub(crate) differ: Option<Reason>,
+}
+
+impl Answer {
+    /// Reads a hello; `None` if its sender does not know the key.
+    pub(crate) fn new(secret: &Secret, connection: u64, noise: &[u8; NOISE_HELLO], terms: &Terms) -> Option<Answer> {
+        let mut state = state(secret, connection, false)?;
+        let mut payload = [0; NOISE_HELLO];
+        let length = state.read_message(noise, &mut payload).ok()?;
+        let theirs = payload.get(..length)?.first_chunk::<TERMS>()?;
+        Some(Answer { state, differ: terms.differ(theirs) })
+    }
+
+    /// The welcome, or an authenticated refusal, and the secrets.
+    pub(crate) fn finish(mut self, verdict: Option<Reason>, id: u64) -> Option<([u8; NOISE_WELCOME], Secrets)> {
+        let mut payload = [0; 9];
+        payload[0] = status(verdict);
+        payload[1..].copy_from_slice(&id.to_be_bytes());
+        let mut noise = [0; NOISE_WELCOME];
+        let length = self.state.write_message(&payload, &mut noise).ok()?;
+        assert_eq!(length, NOISE_WELCOME, "NNpsk0's second message is a key, the payload and a tag");
+        let secrets = split(&mut self.state);
+        Some((noise, secrets))
+    }
+}
+
+/// Makes and checks cookies; holds nothing about anybody.
+pub(crate) struct Cookies {
+    key: hmac::Key,
+}
+
+impl Cookies {
+    pub(crate) fn new() -> Result<Cookies, Error> {
+        Ok(Cookies { key: hmac::Key::new(hmac::HMAC_SHA256, &random::<32>()?) })
+    }
+
+    /// The cookie of an address and a hello, given out now.
+    pub(crate) fn make(&self, now: Time, from: SocketAddr, connection: u64, noise: &[u8; NOISE_HELLO]) -> [u8; COOKIE] {
+        self.at(duration(now.since(Time::ZERO)).as_secs(), from, connection, noise)
+    }
+
+    fn at(&self, second: u64, from: SocketAddr, connection: u64, noise: &[u8; NOISE_HELLO]) -> [u8; COOKIE] {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(&second.to_be_bytes());
+        match from {
+            SocketAddr::V6(address) => context.update(&address.ip().octets()),
+            SocketAddr::V4(address) => context.update(&address.ip().octets()),
+        }
+        context.update(&from.port().to_be_bytes());
+        context.update(&connection.to_be_bytes());
+        context.update(noise);
+        let mut cookie = [0; COOKIE];
+        cookie[..8].copy_from_slice(&second.to_be_bytes());
+        cookie[8..].copy_from_slice(&context.sign().as_ref()[..COOKIE - 8]);
+        cookie
+    }
+
+    /// Did we give this cookie, to that address, for that hello, a short while ago?
+    pub(crate) fn holds(
+        &self,
+        now: Time,
+        from: SocketAddr,
+        connection: u64,
+        noise: &[u8; NOISE_HELLO],
+        cookie: &[u8; COOKIE],
+    ) -> bool {
+        let second = u64::from_be_bytes(*cookie.first_chunk().expect("a cookie has 32 bytes"));
+        let now = duration(now.since(Time::ZERO)).as_secs();
+        let recent = second <= now && now - second <= COOKIE_SECONDS;
+        let real = self.at(second, from, connection, noise);
+        // Hashing both once more makes the time of the comparison independent of where they differ.
+        recent && digest::digest(&digest::SHA256, &real).as_ref() == digest::digest(&digest::SHA256, cookie).as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strandway_proto::Span;
+
+    fn terms() -> Terms {
+        Terms::new(&Profile::preset("uec").expect("a preset"), 2, false)
+    }
+
+    #[test]
+    fn two_that_share_a_key_agree_on_secrets() {
+        let secret = Secret::new(&[1; 32]).expect("long enough");
+        let mut caller = Caller::new(&secret, 5, &terms()).expect("randomness");
+        let answer = Answer::new(&secret, 5, &caller.hello, &terms()).expect("the same key");
+        assert_eq!(answer.differ, None);
+        let (welcome, theirs) = answer.finish(None, 99).expect("a welcome");
+        let mut forged = welcome;
+        forged[50] ^= 1;
+        assert!(caller.finish(&forged).is_none(), "a forged welcome changes nothing");
+        let (id, ours) = caller.finish(&welcome).expect("genuine").expect("accepted");
+        assert_eq!(id, 99);
+        assert_eq!((ours.from_caller, ours.to_caller), (theirs.from_caller, theirs.to_caller));
+        assert_ne!(ours.from_caller, ours.to_caller);
+    }
+
+    #[test]
+    fn another_key_another_number_and_other_terms_are_told_apart() {
+        let secret = Secret::new(&[1; 32]).expect("long enough");
+        let caller = Caller::new(&secret, 5, &terms()).expect("randomness");
+        let stranger = Secret::new(&[2; 32]).expect("long enough");
+        assert!(Answer::new(&stranger, 5, &caller.hello, &terms()).is_none());
+        assert!(Answer::new(&secret, 6, &caller.hello, &terms()).is_none());
+        for (other, reason) in [
+            (Terms { planes: 1, ..terms() }, Reason::OtherPlanes),
+            (Terms { encrypt: true, ..terms() }, Reason::OtherEncryption),
+            (Terms { payload: 1024, ..terms() }, Reason::OtherPayload),
+            (Terms { fingerprint: 0, ..terms() }, Reason::OtherProfile),
+        ] {
+            let answer = Answer::new(&secret, 5, &caller.hello, &other).expect("the same key");
+            assert_eq!(answer.differ, Some(reason));
+        }
+        assert!(Secret::new(b"short").is_err());
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_one_address_one_hello_and_ten_seconds() {
+        let cookies = Cookies::new().expect("randomness");
+        let now = Time::ZERO + Span::from_ms(60_000);
+        let from: SocketAddr = "[::1]:4000".parse().expect("an address");
+        let noise = [9; NOISE_HELLO];
+        let cookie = cookies.make(now, from, 1, &noise);
+        assert!(cookies.holds(now, from, 1, &noise, &cookie));
+        assert!(cookies.holds(now + Span::from_ms(9_000), from, 1, &noise, &cookie));
+        assert!(!cookies.holds(now + Span::from_ms(12_000), from, 1, &noise, &cookie));
+        assert!(!cookies.holds(now, "[::1]:4001".parse().expect("an address"), 1, &noise, &cookie));
+        assert!(!cookies.holds(now, from, 2, &noise, &cookie));
+        assert!(!cookies.holds(now, from, 1, &[8; NOISE_HELLO], &cookie));
+        assert!(!cookies.holds(now, from, 1, &noise, &[0; COOKIE]));
+    }
+}

@@ -1,0 +1,261 @@
+//! A bad wire for tests: a relay between two sockets that loses, reorders, repeats, delays, corrupts and marks datagrams.
+//!
+//! Stand it between a caller and a node: `front()` is the address to connect to, on one plane. What happens to the n-th
+//! datagram of a direction depends on the seed and nothing else; when it happens depends on the clock, so two runs are
+//! alike but not equal.
+
+use crate::error::Error;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use strandway_proto::rng::{Random, StreamKind};
+
+/// What happens to each datagram, both ways; shares are of 1, all zero by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Impairment {
+    /// Share that is lost.
+    pub loss: f64,
+    /// Share that comes twice.
+    pub duplicate: f64,
+    /// Share that is held back for `hold`, so that others overtake it.
+    pub reorder: f64,
+    /// How long they are held back.
+    pub hold: Duration,
+    /// How long every datagram takes.
+    pub delay: Duration,
+    /// Share of which one bit is flipped.
+    pub corrupt: f64,
+    /// Share that is marked CE, if its sender allows it (ECT).
+    pub mark: f64,
+}
+
+/// What a wire has done so far, both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounters {
+    /// Datagrams that left the wire.
+    pub delivered: u64,
+    /// Datagrams that were lost: by chance, in silence, or because too many were held.
+    pub lost: u64,
+    /// Datagrams that came twice.
+    pub duplicated: u64,
+    /// Datagrams that were held back.
+    pub held: u64,
+    /// Datagrams that were corrupted.
+    pub corrupted: u64,
+    /// Datagrams that were marked.
+    pub marked: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    silent: AtomicBool,
+    counters: [AtomicU64; 6],
+}
+
+/// Datagrams on the wire at a time at the most; what comes beyond them is lost. Ours: 64 Ki.
+const HELD_MAX: usize = 65_536;
+
+/// A relay on a thread of its own, until it is dropped.
+pub struct Wire {
+    front: SocketAddrV6,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    /// A wire to the node at `to`, on the same address of loopback (or of the network namespace of the calling thread).
+    ///
+    /// # Errors
+    /// If sockets cannot be opened.
+    pub fn to(to: SocketAddrV6, impairment: Impairment, seed: u64) -> Result<Wire, Error> {
+        let local = SocketAddrV6::new(*to.ip(), 0, 0, to.scope_id());
+        let wrong = |source| Error::Socket { address: local.into(), source };
+        let open = || -> Result<End, std::io::Error> {
+            let socket = UdpSocket::bind(local)?;
+            let state = UdpSocketState::new((&socket).into())?;
+            let buffer = 4 << 20;
+            if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
+                socket2::SockRef::from(&socket).set_recv_buffer_size(buffer)?;
+            }
+            Ok(End { socket, state, peer: None })
+        };
+        let (front, mut back) = (open().map_err(wrong)?, open().map_err(wrong)?);
+        back.peer = Some(to.into());
+        let SocketAddr::V6(address) = front.socket.local_addr().map_err(wrong)? else {
+            return Err(Error::Config("the wire's address is not IPv6: give an IPv6 one".into()));
+        };
+        let shared = Arc::new(Shared::default());
+        let relay = Relay {
+            ends: [front, back],
+            impairment,
+            random: [0, 1].map(|direction| Random::new(seed, StreamKind::Connection, direction)),
+            held: BinaryHeap::new(),
+            count: 0,
+            shared: shared.clone(),
+        };
+        let thread = std::thread::Builder::new().name("wire".into()).spawn(move || relay.run()).map_err(Error::Wait)?;
+        Ok(Wire { front: address, shared, thread: Some(thread) })
+    }
+
+    /// The address to connect to.
+    pub const fn front(&self) -> SocketAddrV6 {
+        self.front
+    }
+
+    /// From now on loses everything (`true`), or goes on as before (`false`).
+    pub fn silence(&self, silent: bool) {
+        self.shared.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> WireCounters {
+        let [delivered, lost, duplicated, held, corrupted, marked] =
+            self.shared.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        WireCounters { delivered, lost, duplicated, held, corrupted, marked }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It panics on a bug of ours only, and has said so then.
+            let _ = thread.join();
+        }
+    }
+}
+
+const DELIVERED: usize = 0;
+const LOST: usize = 1;
+const DUPLICATED: usize = 2;
+const HELD: usize = 3;
+const CORRUPTED: usize = 4;
+const MARKED: usize = 5;
+
+struct End {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// Where to send what arrives at the other end.
+    peer: Option<SocketAddr>,
+}
+
+/// A datagram on the wire, ordered by when it leaves.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    at: Instant,
+    number: u64,
+    /// The end that it leaves by.
+    end: usize,
+    ecn: u8,
+    bytes: Vec<u8>,
+}
+
+struct Relay {
+    ends: [End; 2],
+    impairment: Impairment,
+    random: [Random; 2],
+    held: BinaryHeap<Reverse<Held>>,
+    count: u64,
+    shared: Arc<Shared>,
+}
+
+impl Relay {
+    fn run(mut self) {
+        let mut buffers = vec![vec![0; 65_536]; BATCH_SIZE];
+        let mut metas = vec![RecvMeta::default(); BATCH_SIZE];
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            for from in 0..2 {
+                let mut each = buffers.iter_mut();
+                let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+                    std::array::from_fn(|_| IoSliceMut::new(each.next().map_or(&mut [], |b| b.as_mut_slice())));
+                let end = &self.ends[from];
+                let count = end.state.recv((&end.socket).into(), &mut slices, &mut metas).unwrap_or(0);
+                let now = Instant::now();
+                for (buffer, meta) in buffers.iter().zip(&metas).take(count) {
+                    if from == 0 {
+                        self.ends[0].peer = Some(meta.addr);
+                    }
+                    for datagram in buffer[..meta.len.min(buffer.len())].chunks(meta.stride.max(1)) {
+                        self.take(now, from, meta.ecn.map_or(0, |ecn| ecn as u8), datagram);
+                    }
+                }
+            }
+            self.release();
+            self.sleep();
+        }
+    }
+
+    fn add(&self, what: usize) {
+        self.shared.counters[what].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A datagram came in by one end.
+    fn take(&mut self, now: Instant, from: usize, mut ecn: u8, datagram: &[u8]) {
+        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark } = self.impairment;
+        let random = &mut self.random[from];
+        // Always the same draws, so that one share does not change what another one means.
+        let draws: [f64; 5] = std::array::from_fn(|_| random.unit());
+        let place = random.next_u64();
+        let mut bytes = datagram.to_vec();
+        if draws[0] < loss || self.shared.silent.load(Ordering::Relaxed) || self.held.len() >= HELD_MAX {
+            return self.add(LOST);
+        }
+        let mut at = now + delay;
+        if draws[1] < reorder {
+            at += hold;
+            self.add(HELD);
+        }
+        if draws[2] < corrupt && !bytes.is_empty() {
+            let bit = place % (bytes.len() as u64 * 8);
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+            self.add(CORRUPTED);
+        }
+        if draws[3] < mark && ecn != 0 {
+            ecn = EcnCodepoint::Ce as u8;
+            self.add(MARKED);
+        }
+        if draws[4] < duplicate {
+            self.add(DUPLICATED);
+            self.hold(at + hold, 1 - from, ecn, bytes.clone());
+        }
+        self.hold(at, 1 - from, ecn, bytes);
+    }
+
+    fn hold(&mut self, at: Instant, end: usize, ecn: u8, bytes: Vec<u8>) {
+        self.count += 1;
+        self.held.push(Reverse(Held { at, number: self.count, end, ecn, bytes }));
+    }
+
+    fn release(&mut self) {
+        let now = Instant::now();
+        while let Some(Reverse(held)) = self.held.peek() {
+            if held.at > now {
+                return;
+            }
+            let Some(Reverse(held)) = self.held.pop() else { return };
+            let end = &self.ends[held.end];
+            let Some(destination) = end.peer else { continue };
+            let ecn = EcnCodepoint::from_bits(held.ecn);
+            let transmit = Transmit { destination, ecn, contents: &held.bytes, segment_size: None, src_ip: None };
+            let sent = end.state.try_send((&end.socket).into(), &transmit).is_ok();
+            self.add(if sent { DELIVERED } else { LOST });
+        }
+    }
+
+    fn sleep(&self) {
+        let most = Duration::from_millis(5);
+        let next = self.held.peek().map_or(most, |Reverse(held)| held.at.saturating_duration_since(Instant::now()));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: next.min(most).as_nanos() as i64 };
+        let mut sockets = self.ends.each_ref().map(|end| PollFd::new(&end.socket, PollFlags::IN));
+        // Whatever it says, the next round asks the sockets themselves.
+        let _ = rustix::event::poll(&mut sockets, Some(&timeout));
+    }
+}

@@ -1,0 +1,24 @@
+//! The engines of [`strandway_proto`] over UDP/IPv6 sockets.
+#![doc = include_str!("../README.md")]
+
+mod clock;
+mod config;
+pub mod doctor;
+mod error;
+pub mod frame;
+mod handshake;
+pub mod impair;
+mod memory;
+mod node;
+pub mod perf;
+mod secure;
+mod session;
+mod socket;
+
+pub use config::{Config, PLANES_MAX, Waiting};
+pub use error::{Error, Reason};
+pub use handshake::Secret;
+pub use memory::{KEYS_MAX, Region, RemoteRegion};
+pub use node::{Completion, Connection, Node, NodeCounters, Operation};
+pub use session::SessionCounters;
+pub use socket::PlaneCounters;

@@ -1,0 +1,266 @@
+//! Registered memory: buffers that a node owns, and keys that open them to a peer.
+
+use crate::error::Error;
+use crate::node::Connection;
+use crate::secure::random;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Keys that can be given away at a time: ours, 65,536, some 3 MB of table.
+pub const KEYS_MAX: usize = 65_536;
+
+/// A registered buffer. The node owns the bytes; [`crate::Node::memory`] shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    index: u32,
+    generation: u32,
+}
+
+/// What a peer needs to write into a region of ours: a key that cannot be guessed, and how many bytes it opens.
+///
+/// It is worth nothing to anybody but the peer whose connection it was made for. Send it with [`crate::Node::send`], or in
+/// any other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// The key.
+    pub key: u64,
+    /// Bytes that it opens.
+    pub bytes: u64,
+}
+
+impl RemoteRegion {
+    /// As 16 bytes, big-endian: key, length.
+    pub fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.key) << 64 | u128::from(self.bytes)).to_be_bytes()
+    }
+
+    /// Reads what [`RemoteRegion::to_bytes`] wrote. The peer is free to lie; a write that does not fit what it really exposed
+    /// ends the connection and harms nobody.
+    pub fn from_bytes(bytes: [u8; 16]) -> RemoteRegion {
+        let both = u128::from_be_bytes(bytes);
+        RemoteRegion { key: (both >> 64) as u64, bytes: both as u64 }
+    }
+}
+
+struct Slot {
+    generation: u32,
+    buffer: Option<Vec<u8>>,
+    /// Unfinished operations that read from it or wait to fill it.
+    users: u32,
+}
+
+/// What a key opens.
+#[derive(Clone, Copy)]
+struct Window {
+    region: Region,
+    /// Within the region.
+    start: u64,
+    bytes: u64,
+    owner: Connection,
+}
+
+/// A place in registered memory that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    index: u32,
+    start: usize,
+    end: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    windows: HashMap<u64, Window>,
+}
+
+impl Memory {
+    pub(crate) fn register(&mut self, buffer: Vec<u8>) -> Region {
+        match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                slot.buffer = Some(buffer);
+                Region { index, generation: slot.generation }
+            }
+            None => {
+                self.slots.push(Slot { generation: 0, buffer: Some(buffer), users: 0 });
+                Region { index: self.slots.len() as u32 - 1, generation: 0 }
+            }
+        }
+    }
+
+    fn slot(&self, region: Region) -> Result<&Slot, Error> {
+        let slot = self.slots.get(region.index as usize).ok_or(Error::NoRegion)?;
+        if slot.generation == region.generation && slot.buffer.is_some() { Ok(slot) } else { Err(Error::NoRegion) }
+    }
+
+    pub(crate) fn bytes(&self, region: Region) -> Result<&[u8], Error> {
+        self.slot(region).map(|slot| slot.buffer.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn bytes_mut(&mut self, region: Region) -> Result<&mut [u8], Error> {
+        self.slot(region)?;
+        Ok(self.slots[region.index as usize].buffer.as_deref_mut().unwrap_or_default())
+    }
+
+    pub(crate) fn deregister(&mut self, region: Region) -> Result<Vec<u8>, Error> {
+        if self.slot(region)?.users > 0 {
+            return Err(Error::RegionInUse);
+        }
+        self.windows.retain(|_, window| window.region != region);
+        let slot = &mut self.slots[region.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(region.index);
+        slot.buffer.take().ok_or(Error::NoRegion)
+    }
+
+    /// A range of a region, checked.
+    pub(crate) fn place(&self, region: Region, range: &Range<usize>) -> Result<Place, Error> {
+        let bytes = self.bytes(region)?.len();
+        if range.start > range.end || range.end > bytes {
+            return Err(Error::Range { end: range.end.max(range.start) as u64, bytes: bytes as u64 });
+        }
+        Ok(Place { index: region.index, start: range.start, end: range.end })
+    }
+
+    /// An operation begins to use a place.
+    pub(crate) fn hold(&mut self, place: Place) {
+        self.slots[place.index as usize].users += 1;
+    }
+
+    /// It has ended.
+    pub(crate) fn release(&mut self, place: Place) {
+        self.slots[place.index as usize].users -= 1;
+    }
+
+    pub(crate) fn expose(
+        &mut self,
+        region: Region,
+        range: &Range<usize>,
+        owner: Connection,
+    ) -> Result<RemoteRegion, Error> {
+        let place = self.place(region, range)?;
+        if self.windows.len() >= KEYS_MAX {
+            return Err(Error::TooManyKeys { limit: KEYS_MAX });
+        }
+        let (start, bytes) = (place.start as u64, (place.end - place.start) as u64);
+        loop {
+            let key = u64::from_be_bytes(random()?);
+            if let std::collections::hash_map::Entry::Vacant(entry) = self.windows.entry(key) {
+                entry.insert(Window { region, start, bytes, owner });
+                return Ok(RemoteRegion { key, bytes });
+            }
+        }
+    }
+
+    pub(crate) fn revoke(&mut self, key: u64) -> bool {
+        self.windows.remove(&key).is_some()
+    }
+
+    pub(crate) fn revoke_all(&mut self, owner: Connection) {
+        self.windows.retain(|_, window| window.owner != owner);
+    }
+
+    /// `length` bytes from `start` on of what `key` opens to `owner`; `None` if it does not open them.
+    pub(crate) fn open(&self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
+        let window = self.windows.get(&key).filter(|window| window.owner == owner)?;
+        let end = start.checked_add(length as u64).filter(|&end| end <= window.bytes)?;
+        let whole = self.bytes(window.region).ok()?.len() as u64;
+        let (start, end) = (window.start.checked_add(start)?, window.start.checked_add(end)?);
+        if end > whole {
+            return None;
+        }
+        Some(Place { index: window.region.index, start: start as usize, end: end as usize })
+    }
+
+    /// The bytes at a place, from `offset` on, `length` of them; empty if they do not lie within it.
+    #[inline]
+    pub(crate) fn read(&self, place: Place, offset: u64, length: usize) -> &[u8] {
+        let buffer = self.slots[place.index as usize].buffer.as_deref().unwrap_or_default();
+        let start = place.start + offset as usize;
+        buffer[place.start..place.end].get(start - place.start..start - place.start + length).unwrap_or_default()
+    }
+
+    /// Fills a place.
+    ///
+    /// # Panics
+    /// If the lengths differ: whoever made the place knew the length.
+    #[inline]
+    pub(crate) fn write(&mut self, place: Place, payload: &[u8]) {
+        let buffer = self.slots[place.index as usize].buffer.as_deref_mut().unwrap_or_default();
+        buffer[place.start..place.end].copy_from_slice(payload);
+    }
+}
+
+impl Place {
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// `length` bytes from `offset` on, if they lie within.
+    pub(crate) fn part(&self, offset: u64, length: usize) -> Option<Place> {
+        let start = self.start.checked_add(usize::try_from(offset).ok()?)?;
+        let end = start.checked_add(length).filter(|&end| end <= self.end)?;
+        Some(Place { index: self.index, start, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OURS: Connection = Connection::test(1);
+    const ANOTHER: Connection = Connection::test(2);
+
+    #[test]
+    fn a_key_opens_its_range_to_its_connection_and_nothing_else() {
+        let mut memory = Memory::default();
+        let region = memory.register(vec![0; 100]);
+        let remote = memory.expose(region, &(10..60), OURS).expect("a key");
+        assert_eq!(remote.bytes, 50);
+        let place = memory.open(remote.key, OURS, 20, 30).expect("within");
+        memory.write(place, &[1; 30]);
+        let touched: Vec<usize> =
+            memory.bytes(region).expect("there").iter().enumerate().filter(|(_, b)| **b == 1).map(|(i, _)| i).collect();
+        assert_eq!(touched, (30..60).collect::<Vec<_>>());
+        assert_eq!(memory.open(remote.key, OURS, 20, 31), None, "beyond the range, though within the buffer");
+        assert_eq!(memory.open(remote.key, OURS, u64::MAX, 2), None);
+        assert_eq!(memory.open(remote.key, ANOTHER, 0, 1), None);
+        assert_eq!(memory.open(remote.key ^ 1, OURS, 0, 1), None);
+        assert!(memory.revoke(remote.key));
+        assert_eq!(memory.open(remote.key, OURS, 0, 1), None);
+    }
+
+    #[test]
+    fn a_region_that_was_given_back_is_gone_with_its_keys() {
+        let mut memory = Memory::default();
+        let region = memory.register(vec![7; 8]);
+        let remote = memory.expose(region, &(0..8), OURS).expect("a key");
+        let place = memory.place(region, &(0..8)).expect("within");
+        memory.hold(place);
+        assert!(matches!(memory.deregister(region), Err(Error::RegionInUse)));
+        memory.release(place);
+        assert_eq!(memory.deregister(region).expect("free"), vec![7; 8]);
+        let next = memory.register(vec![0; 8]);
+        assert_eq!(memory.open(remote.key, OURS, 0, 1), None);
+        assert!(matches!(memory.bytes(region), Err(Error::NoRegion)));
+        assert_ne!(next, region);
+    }
+
+    proptest! {
+        #[test]
+        fn no_claim_reaches_beyond_its_window(start: u64, length in 0usize..70_000, near in 0u64..200) {
+            let mut memory = Memory::default();
+            let region = memory.register(vec![0; 128]);
+            let remote = memory.expose(region, &(32..96), OURS).expect("a key");
+            for start in [start, near] {
+                if let Some(place) = memory.open(remote.key, OURS, start, length) {
+                    prop_assert!(place.start >= 32 && place.end <= 96 && place.len() == length);
+                } else {
+                    prop_assert!(start.checked_add(length as u64).is_none_or(|end| end > 64));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Keys of an established connection: sealing, opening, and the window that refuses repeated counters.
+
+use crate::error::Error;
+use crate::frame::{HEADER, TAG};
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
+
+/// A key seals 2^23 datagrams, then the next one is derived: RFC 9001, section 6.6, the limit of AES-GCM in QUIC.
+const EPOCH_BITS: u32 = 23;
+/// How many keys are kept: of the present epoch and its neighbours.
+const KEYS: usize = 4;
+/// How far behind the highest counter a datagram may come: ours, twice the packets that selective repeat keeps under way.
+const WINDOW: u64 = 32_768;
+
+struct KeyBytes;
+
+impl KeyType for KeyBytes {
+    fn len(&self) -> usize {
+        16
+    }
+}
+
+/// The keys of one direction, one per epoch, derived when they are needed.
+struct Keys {
+    secret: Prk,
+    keys: [Option<(u64, LessSafeKey)>; KEYS],
+}
+
+impl Keys {
+    fn new(secret: &[u8; 32]) -> Keys {
+        Keys { secret: Prk::new_less_safe(HKDF_SHA256, secret), keys: [const { None }; KEYS] }
+    }
+
+    fn of(&mut self, epoch: u64) -> &LessSafeKey {
+        let slot = &mut self.keys[(epoch % KEYS as u64) as usize];
+        if slot.as_ref().is_none_or(|(of, _)| *of != epoch) {
+            let mut key = [0; 16];
+            let number = epoch.to_be_bytes();
+            let info = [b"strandway 1 data".as_slice(), number.as_slice()];
+            self.secret
+                .expand(&info, KeyBytes)
+                .and_then(|okm| okm.fill(&mut key))
+                .expect("16 bytes are within HKDF's limit");
+            let key = UnboundKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128");
+            *slot = Some((epoch, LessSafeKey::new(key)));
+        }
+        let (_, key) = slot.as_ref().expect("filled above");
+        key
+    }
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[4..].copy_from_slice(&counter.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+/// The sending half.
+pub(crate) struct Sealer {
+    keys: Keys,
+    counter: u64,
+    encrypt: bool,
+}
+
+impl Sealer {
+    pub(crate) fn new(secret: &[u8; 32], encrypt: bool) -> Sealer {
+        Sealer { keys: Keys::new(secret), counter: 0, encrypt }
+    }
+
+    /// The counter of the next datagram.
+    pub(crate) fn next(&self) -> u64 {
+        self.counter
+    }
+
+    /// Finishes the datagram that starts at `start` of `out` and carries the counter [`Sealer::next`]: encrypts its body if
+    /// that is wanted, appends the tag.
+    pub(crate) fn seal(&mut self, out: &mut Vec<u8>, start: usize) {
+        let counter = self.counter;
+        self.counter += 1;
+        let key = self.keys.of(counter >> EPOCH_BITS);
+        let tag = if self.encrypt {
+            let (header, body) = out[start..].split_at_mut(HEADER);
+            key.seal_in_place_separate_tag(nonce(counter), Aad::from(&*header), body)
+        } else {
+            key.seal_in_place_separate_tag(nonce(counter), Aad::from(&out[start..]), &mut [])
+        };
+        out.extend_from_slice(tag.expect("a datagram is shorter than AES-GCM's limit").as_ref());
+    }
+}
+
+/// The receiving half.
+pub(crate) struct Opener {
+    keys: Keys,
+    window: Window,
+    encrypt: bool,
+}
+
+/// Why a sealed datagram is not what it claims to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Its counter was seen already, or is too old to tell.
+    Repeated,
+    /// Its tag is wrong, or its counter absurd.
+    Forged,
+}
+
+impl Opener {
+    pub(crate) fn new(secret: &[u8; 32], encrypt: bool) -> Opener {
+        Opener { keys: Keys::new(secret), window: Window::new(), encrypt }
+    }
+
+    /// Is `counter` higher than all that were opened?
+    pub(crate) fn is_newest(&self, counter: u64) -> bool {
+        counter >= self.window.next
+    }
+
+    /// Checks a whole datagram and gives its body, decrypted in place.
+    pub(crate) fn open<'a>(&mut self, counter: u64, datagram: &'a mut [u8]) -> Result<&'a mut [u8], Refused> {
+        if !self.window.is_fresh(counter) {
+            return Err(Refused::Repeated);
+        }
+        // One key further than the newest datagram at the most: a forger cannot make us derive keys again and again.
+        let epoch = counter >> EPOCH_BITS;
+        if epoch > (self.window.next >> EPOCH_BITS) + 1 {
+            return Err(Refused::Forged);
+        }
+        let key = self.keys.of(epoch);
+        let body_end = datagram.len().checked_sub(TAG).filter(|&end| end >= HEADER).ok_or(Refused::Forged)?;
+        if self.encrypt {
+            let (header, body) = datagram.split_at_mut(HEADER);
+            key.open_in_place(nonce(counter), Aad::from(&*header), body).map_err(|_| Refused::Forged)?;
+        } else {
+            let (signed, tag) = datagram.split_at_mut(body_end);
+            key.open_in_place(nonce(counter), Aad::from(&*signed), tag).map_err(|_| Refused::Forged)?;
+        }
+        self.window.insert(counter);
+        Ok(&mut datagram[HEADER..body_end])
+    }
+}
+
+/// Which of the last [`WINDOW`] counters were seen; RFC 6479's ring of words.
+struct Window {
+    /// Above the highest one seen.
+    next: u64,
+    words: Vec<u64>,
+}
+
+impl Window {
+    fn new() -> Window {
+        // One word more than the window has: the one that is being entered is cleared as a whole.
+        Window { next: 0, words: vec![0; WINDOW as usize / 64 + 1] }
+    }
+
+    fn slot(&self, counter: u64) -> (usize, u64) {
+        ((counter / 64 % self.words.len() as u64) as usize, 1 << (counter % 64))
+    }
+
+    fn is_fresh(&self, counter: u64) -> bool {
+        let (word, bit) = self.slot(counter);
+        counter >= self.next || (self.next - counter <= WINDOW && self.words[word] & bit == 0)
+    }
+
+    /// Counters that were checked, and belong to datagrams that were authenticated.
+    fn insert(&mut self, counter: u64) {
+        if counter >= self.next {
+            let (old, new) = (self.next.div_ceil(64), counter / 64);
+            for word in old.max((new + 1).saturating_sub(self.words.len() as u64))..=new {
+                let at = (word % self.words.len() as u64) as usize;
+                self.words[at] = 0;
+            }
+            self.next = counter + 1;
+        }
+        let (word, bit) = self.slot(counter);
+        self.words[word] |= bit;
+    }
+}
+
+/// Random bytes from the operating system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0; N];
+    ring::rand::SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Kind, Sealed, encode_sealed};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn sealed(sealer: &mut Sealer, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let header = Sealed {
+            kind: Kind::Ping,
+            path: strandway_proto::PathId(1),
+            credits: 2,
+            connection: 3,
+            counter: sealer.next(),
+        };
+        encode_sealed(&header, &mut out);
+        out.extend_from_slice(body);
+        sealer.seal(&mut out, 0);
+        out
+    }
+
+    #[test]
+    fn a_datagram_opens_once_and_only_unchanged() {
+        for encrypt in [false, true] {
+            let (mut sealer, mut opener) = (Sealer::new(&[7; 32], encrypt), Opener::new(&[7; 32], encrypt));
+            let whole = sealed(&mut sealer, b"payload");
+            assert_eq!(encrypt, !whole.windows(7).any(|w| w == b"payload"), "encryption hides the body");
+            for i in 0..whole.len() {
+                let mut changed = whole.clone();
+                changed[i] ^= 1;
+                assert_eq!(opener.open(0, &mut changed), Err(Refused::Forged), "byte {i}");
+            }
+            for length in 0..whole.len() {
+                assert_eq!(opener.open(0, &mut whole.clone()[..length]), Err(Refused::Forged));
+            }
+            assert_eq!(opener.open(1, &mut whole.clone()), Err(Refused::Forged), "the counter is part of the nonce");
+            assert_eq!(opener.open(0, &mut whole.clone()).map(|b| b.to_vec()), Ok(b"payload".to_vec()));
+            assert_eq!(opener.open(0, &mut whole.clone()), Err(Refused::Repeated));
+        }
+    }
+
+    #[test]
+    fn a_new_key_takes_over_without_a_word() {
+        let (mut sealer, mut opener) = (Sealer::new(&[7; 32], true), Opener::new(&[7; 32], true));
+        let edge = 1 << EPOCH_BITS;
+        for counter in [edge - 1, edge, 2 * edge - 1, 2 * edge] {
+            sealer.counter = counter;
+            let mut whole = sealed(&mut sealer, b"x");
+            assert_eq!(opener.open(counter, &mut whole).map(|b| b.to_vec()), Ok(b"x".to_vec()), "counter {counter}");
+        }
+        sealer.counter = 9 * edge;
+        let mut whole = sealed(&mut sealer, b"x");
+        assert_eq!(opener.open(9 * edge, &mut whole), Err(Refused::Forged), "nobody skips whole keys");
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_agrees_with_a_set(steps in prop::collection::vec((0u64..3 * WINDOW, any::<bool>()), 1..300)) {
+            let mut window = Window::new();
+            let mut set = BTreeSet::new();
+            for (step, ahead) in steps {
+                let counter = if ahead { window.next + step % 200 } else { window.next.saturating_sub(step) };
+                let counter = if step % 17 == 0 { window.next + step } else { counter };
+                let fresh = !set.contains(&counter) && counter + WINDOW >= window.next;
+                prop_assert_eq!(window.is_fresh(counter), fresh, "counter {} at {}", counter, window.next);
+                if fresh {
+                    window.insert(counter);
+                    set.insert(counter);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Real sockets on loopback with a bad wire between them: every byte arrives, once, where it belongs.
+
+mod support;
+
+use std::time::Duration;
+use strandway_udp::impair::Impairment;
+use strandway_udp::{Completion, Reason};
+use support::{Pair, config, pattern};
+
+const BAD: Impairment = Impairment {
+    loss: 0.05,
+    duplicate: 0.03,
+    reorder: 0.05,
+    hold: Duration::from_micros(300),
+    delay: Duration::ZERO,
+    corrupt: 0.0,
+    mark: 0.0,
+};
+
+/// Writes of many sizes, back to back, into one region; and sends among them.
+fn messages_arrive_intact(profile: &str, encrypt: bool) {
+    let mut config = config(profile, 1);
+    config.encrypt = encrypt;
+    let mut pair = Pair::new(config, Some(BAD), 1);
+    let sizes = [0, 1, 63, 64, 1_343, 1_344, 1_345, 4_096, 10_000, 100_000, 5, 300_000];
+    let total: usize = sizes.iter().sum();
+    let source = pattern(3, total);
+    let outbox = pair.client.register(source.clone());
+    let (inbox, remote) = pair.exposed(total + 64);
+    let letters = pair.server.register(vec![0; 3 * 2_000]);
+    for i in 0..3 {
+        pair.server.recv(pair.ends[1], letters, i * 2_000..(i + 1) * 2_000).expect("room");
+    }
+    let mut at = 0;
+    let mut expected = Vec::new();
+    for (i, size) in sizes.into_iter().enumerate() {
+        let range = at..at + size;
+        pair.client.write(pair.ends[0], outbox, range, remote, at as u64, Some(i as u32)).expect("posted");
+        expected.push((Some(i as u32), size as u64));
+        if i % 4 == 1 {
+            pair.client.send(pair.ends[0], outbox, 0..1_500 + i).expect("posted");
+            expected.push((None, 1_500 + i as u64));
+        }
+        at += size;
+    }
+    for (want, size) in expected {
+        match (pair.next(1), want) {
+            (Completion::Written { immediate, bytes, .. }, Some(i)) => assert_eq!((immediate, bytes), (i, size)),
+            (Completion::Received { bytes, .. }, None) => assert_eq!(bytes, size),
+            (other, want) => panic!("{other:?} where {want:?} was due"),
+        }
+    }
+    for _ in 0..sizes.len() + 3 {
+        assert!(matches!(pair.next(0), Completion::Sent { .. }));
+    }
+    assert_eq!(pair.within(1, Duration::from_millis(50)), None, "each message is told of once");
+    let inbox = pair.server.memory(inbox).expect("registered");
+    assert!(inbox[..total] == source[..], "every byte is where it was written to");
+    assert!(inbox[total..] == [0; 64], "and none is beyond");
+    let letters = pair.server.memory(letters).expect("registered");
+    for (i, length) in [(0, 1_501), (1, 1_505), (2, 1_509)] {
+        assert!(letters[i * 2_000..][..length] == source[..length], "send {i}");
+        assert!(letters[i * 2_000 + length..][..2_000 - length].iter().all(|&byte| byte == 0));
+    }
+    let wire = pair.wires[0].counters();
+    assert!(wire.lost > 0 && wire.duplicated > 0 && wire.held > 0, "the wire was bad: {wire:?}");
+    let server = pair.server.connection_counters(pair.ends[1]).expect("open");
+    assert!(server.repeated > 0, "copies of datagrams are refused: {server:?}");
+    let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+    assert!(client.engine.retransmitted > 0, "what was lost was sent again: {client:?}");
+}
+
+#[test]
+fn uec_delivers_every_byte_over_a_bad_wire_by_its_recovery_without_trimming() {
+    messages_arrive_intact("uec", false);
+}
+
+#[test]
+fn strack_fast_delivers_every_byte_over_a_bad_wire_encrypted() {
+    messages_arrive_intact("strack_fast", true);
+}
+
+#[test]
+fn rocev2_delivers_every_byte_over_a_bad_wire() {
+    messages_arrive_intact("rocev2", false);
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_its_datagram_sent_again() {
+    let corrupt = Impairment { corrupt: 0.1, ..Impairment::default() };
+    let mut pair = Pair::new(config("uec", 1), Some(corrupt), 5);
+    let source = pattern(9, 200_000);
+    let outbox = pair.client.register(source.clone());
+    let (inbox, remote) = pair.exposed(200_000);
+    pair.client.write(pair.ends[0], outbox, 0..200_000, remote, 0, None).expect("posted");
+    assert!(matches!(pair.next(0), Completion::Sent { .. }));
+    assert!(pair.server.memory(inbox).expect("registered") == source);
+    let counters = pair.server.connection_counters(pair.ends[1]).expect("open");
+    let node = pair.server.counters();
+    assert!(counters.forged + node.strays + node.malformed > 0, "{counters:?}");
+}
+
+#[test]
+fn marks_go_all_the_way_to_the_congestion_control_and_back() {
+    let mark = Impairment { mark: 1.0, ..Impairment::default() };
+    let mut pair = Pair::new(config("uec", 1), Some(mark), 5);
+    let outbox = pair.client.register(vec![1; 100_000]);
+    let (_, remote) = pair.exposed(100_000);
+    pair.client.write(pair.ends[0], outbox, 0..100_000, remote, 0, None).expect("posted");
+    assert!(matches!(pair.next(0), Completion::Sent { .. }));
+    assert!(pair.wires[0].counters().marked > 0, "{:?}", pair.wires[0].counters());
+    let received = pair.server.connection_counters(pair.ends[1]).expect("open").engine;
+    assert_eq!(received.marked, received.delivered + received.duplicates, "data leaves as ECT and is marked");
+    let sent = pair.client.connection_counters(pair.ends[0]).expect("open").engine;
+    assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
+}
+
+#[test]
+fn a_peer_that_dies_is_reported_and_the_node_goes_on() {
+    let mut config = config("uec", 1);
+    config.peer_timeout = Duration::from_millis(300);
+    let mut pair = Pair::new(config.clone(), Some(Impairment::default()), 1);
+    // A second connection to the same server, without the wire.
+    let address = support::v6(pair.server.addresses().expect("bound")[0]);
+    let other = pair.client.connect(&[address]).expect("a call");
+    assert_eq!(pair.next(0), Completion::Connected { connection: other });
+    assert!(matches!(pair.next(1), Completion::Accepted { .. }));
+    let outbox = pair.client.register(vec![1; 100_000]);
+    let (_, remote) = pair.exposed(100_000);
+    pair.wires[0].silence(true);
+    pair.client.write(pair.ends[0], outbox, 0..100_000, remote, 0, None).expect("posted");
+    let dead = Completion::Closed { connection: pair.ends[0], reason: Reason::PeerSilent };
+    assert_eq!(pair.next(0), dead);
+    assert_eq!(pair.next(1), Completion::Closed { connection: pair.ends[1], reason: Reason::PeerSilent });
+    assert!(pair.client.memory(outbox).is_ok() && pair.client.deregister(outbox).is_ok(), "its memory is free again");
+    assert!(pair.client.connection_counters(other).is_ok(), "the other connection lives");
+    assert_eq!(pair.within(0, Duration::from_millis(400)), None);
+}

@@ -1,0 +1,68 @@
+//! Replays the fuzzing corpus as an ordinary test; its seeds pin the layout of the datagram.
+
+mod operations;
+
+use std::path::PathBuf;
+use strandway_proto::PathId;
+use strandway_udp::frame::{Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, VERSION, WELCOME, encode_sealed};
+
+fn corpus() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "frame_decode"].iter().collect()
+}
+
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let sealed = |kind, body: usize| {
+        let mut bytes = Vec::new();
+        let path = PathId::new(2, 0x5678);
+        encode_sealed(&Sealed { kind, path, credits: 7, connection: 0x1122, counter: 1 << 33 }, &mut bytes);
+        bytes.resize(bytes.len() + body + TAG, 0xaa);
+        bytes
+    };
+    let opening = |kind, length| {
+        let mut bytes = vec![VERSION << 4 | kind, 0, 0, 0];
+        bytes.resize(length, 0x55);
+        bytes
+    };
+    let descriptor = |descriptor: Descriptor| {
+        let mut bytes = Vec::new();
+        descriptor.encode(&mut bytes);
+        bytes
+    };
+    vec![
+        ("data", sealed(Kind::Data, 60)),
+        ("control", sealed(Kind::Control, 40)),
+        ("ping", sealed(Kind::Ping, 8)),
+        ("pong", sealed(Kind::Pong, 8)),
+        ("close", sealed(Kind::Close, 1)),
+        ("hello", opening(1, HELLO)),
+        ("retry", opening(2, RETRY)),
+        ("welcome", opening(3, WELCOME)),
+        ("refusal", opening(9, REFUSAL)),
+        ("send", descriptor(Descriptor::Send { number: 9 })),
+        ("write", descriptor(Descriptor::Write { key: 1, start: 1 << 40, immediate: None })),
+        ("write_immediate", descriptor(Descriptor::Write { key: 1, start: 1 << 40, immediate: Some(0) })),
+    ]
+}
+
+#[test]
+fn every_input_of_the_corpus_passes() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus()).expect("the corpus is part of the repository") {
+        operations::check_frame(&std::fs::read(entry.expect("a file").path()).expect("a file"));
+        count += 1;
+    }
+    assert!(count >= 12, "{count} inputs");
+}
+
+/// After a change of the layout that is meant, run it once with `UPDATE_CORPUS=1`.
+#[test]
+fn the_datagram_is_what_it_was() {
+    for (name, bytes) in seeds() {
+        let path = corpus().join(name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::write(&path, &bytes).expect("a file can be written");
+        }
+        let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(stored, bytes, "{name}");
+    }
+}

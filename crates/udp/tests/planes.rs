@@ -1,0 +1,101 @@
+//! Several planes: one connection uses all of them, and loses nothing when one falls silent.
+
+mod support;
+
+use std::time::{Duration, Instant};
+use strandway_proto::Span;
+use strandway_udp::impair::Impairment;
+use strandway_udp::{Completion, Config};
+use support::{Pair, config, pattern};
+
+/// Writes rounds of `bytes` until `enough` says so; each round is checked byte by byte.
+fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {
+    let (inbox, remote) = pair.exposed(bytes);
+    let mut round = 0;
+    loop {
+        let source = pattern(u64::from(round) + 100, bytes);
+        let outbox = pair.client.register(source.clone());
+        pair.client.write(pair.ends[0], outbox, 0..bytes, remote, 0, Some(round)).expect("posted");
+        let Completion::Written { immediate, bytes: written, .. } = pair.next(1) else { panic!("only writes come") };
+        assert_eq!((immediate, written), (round, bytes as u64), "each round is told of once, in order");
+        assert!(pair.server.memory(inbox).expect("registered") == source, "round {round}");
+        assert!(matches!(pair.next(0), Completion::Sent { .. }));
+        pair.client.deregister(outbox).expect("free again");
+        round += 1;
+        if enough(pair, round) {
+            return round;
+        }
+    }
+}
+
+#[test]
+fn one_connection_uses_every_plane() {
+    for planes in [2, 4] {
+        // Nothing is lost here, and on a busy machine a timeout would only find it late and blame the path.
+        let config = Config { retransmit_min: Span::from_ms(500), ..config("uec", planes) };
+        let mut pair = Pair::new(config, None, 0);
+        write_rounds(&mut pair, 2_000_000, |_, round| round == 2);
+        let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let sent = &client.sent_bytes;
+        let received = pair.server.connection_counters(pair.ends[1]).expect("open").received_bytes;
+        assert_eq!(received.iter().sum::<u64>(), 4_000_000, "every byte counts once");
+        for (plane, (&sent, &received)) in sent.iter().zip(&received).enumerate() {
+            let fair = 4_000_000 / planes as u64;
+            assert!(
+                sent > fair / 2 && received > fair / 2,
+                "plane {plane} of {planes}: {sent}, {received} of {fair}; {client:?} {:?} {:?}",
+                pair.client.plane_counters(),
+                pair.server.connection_counters(pair.ends[1])
+            );
+        }
+    }
+}
+
+#[test]
+fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
+    for profile in ["uec", "strack_fast"] {
+        let mut pair = Pair::new(config(profile, 3), Some(Impairment::default()), 7);
+        write_rounds(&mut pair, 300_000, |_, round| round == 3);
+        pair.wires[1].silence(true);
+        let cut = Instant::now();
+        write_rounds(&mut pair, 300_000, |pair, _| {
+            let up = pair.client.connection_counters(pair.ends[0]).expect("open").up;
+            assert!(cut.elapsed() < Duration::from_secs(10), "the silence is found out: {up:?}");
+            up == [true, false, true]
+        });
+        // From here on the dead plane carries nothing, so nothing has to be sent again because of it.
+        let before = pair.client.connection_counters(pair.ends[0]).expect("open");
+        write_rounds(&mut pair, 300_000, |_, round| round == 3);
+        let after = pair.client.connection_counters(pair.ends[0]).expect("open");
+        if after.up == [true, false, true] && after.silences == before.silences {
+            assert_eq!(after.sent_bytes[1], before.sent_bytes[1], "{profile}");
+            assert!(after.sent_bytes[0] > before.sent_bytes[0] && after.sent_bytes[2] > before.sent_bytes[2]);
+        }
+        pair.wires[1].silence(false);
+        let healed = Instant::now();
+        write_rounds(&mut pair, 300_000, |pair, _| {
+            let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+            assert!(healed.elapsed() < Duration::from_secs(10), "the plane is taken back: {:?}", now.up);
+            now.up == [true; 3] && now.sent_bytes[1] > after.sent_bytes[1]
+        });
+    }
+}
+
+#[test]
+fn a_connection_is_established_although_its_first_plane_is_dead() {
+    let config = config("uec", 2);
+    let mut server = strandway_udp::Node::bind(config.clone()).expect("sockets");
+    let mut client = strandway_udp::Node::bind(config).expect("sockets");
+    let mut addresses: Vec<_> = server.addresses().expect("bound").into_iter().map(support::v6).collect();
+    let deaf = std::net::UdpSocket::bind(support::local()).expect("a socket");
+    addresses[0] = support::v6(deaf.local_addr().expect("bound"));
+    let connection = client.connect(&addresses).expect("a call");
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        server.poll();
+        if let Some(told) = client.poll() {
+            return assert_eq!(told, Completion::Connected { connection });
+        }
+    }
+    panic!("no connection by the second plane");
+}

@@ -1,0 +1,116 @@
+//! Two nodes in one thread, perhaps with bad wires between them.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, SocketAddrV6};
+use std::time::{Duration, Instant};
+use strandway_udp::impair::{Impairment, Wire};
+use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion};
+
+pub(crate) fn local() -> SocketAddrV6 {
+    "[::1]:0".parse().expect("an address")
+}
+
+pub(crate) fn v6(address: SocketAddr) -> SocketAddrV6 {
+    match address {
+        SocketAddr::V6(address) => address,
+        SocketAddr::V4(_) => panic!("nodes have IPv6 addresses"),
+    }
+}
+
+pub(crate) fn config(profile: &str, planes: usize) -> Config {
+    let mut config = Config::new(&[7; 32]).expect("long enough").profile(profile).expect("a preset");
+    config.planes = vec![local(); planes];
+    // Windows that the relays of a busy machine can carry.
+    config.socket_buffer = 1 << 20;
+    config.retransmit_min = strandway_proto::Span::from_ms(5);
+    config
+}
+
+pub(crate) struct Pair {
+    pub(crate) client: Node,
+    pub(crate) server: Node,
+    pub(crate) wires: Vec<Wire>,
+    /// The client's end and the server's.
+    pub(crate) ends: [Connection; 2],
+    seen: [VecDeque<Completion>; 2],
+}
+
+impl Pair {
+    /// Two connected nodes; with an impairment, a wire per plane stands between them.
+    pub(crate) fn new(config: Config, impairment: Option<Impairment>, seed: u64) -> Pair {
+        let server = Node::bind(config.clone()).expect("sockets");
+        let mut client = Node::bind(config).expect("sockets");
+        let mut addresses: Vec<SocketAddrV6> = server.addresses().expect("bound").into_iter().map(v6).collect();
+        let mut wires = Vec::new();
+        if let Some(impairment) = impairment {
+            for (plane, address) in addresses.iter_mut().enumerate() {
+                let wire = Wire::to(*address, impairment, seed + plane as u64).expect("sockets");
+                *address = wire.front();
+                wires.push(wire);
+            }
+        }
+        let connection = client.connect(&addresses).expect("a call");
+        let mut pair = Pair { client, server, wires, ends: [connection; 2], seen: Default::default() };
+        let Completion::Connected { .. } = pair.next(0) else { panic!("the client is connected first") };
+        let Completion::Accepted { connection, .. } = pair.next(1) else { panic!("then the server") };
+        pair.ends[1] = connection;
+        pair
+    }
+
+    /// Moves packets on both sides once.
+    pub(crate) fn pump(&mut self) {
+        self.seen[0].extend(self.client.poll());
+        self.seen[1].extend(self.server.poll());
+    }
+
+    /// The next completion of the client (0) or the server (1).
+    pub(crate) fn next(&mut self, side: usize) -> Completion {
+        self.within(side, Duration::from_secs(20)).unwrap_or_else(|| {
+            let counters =
+                (self.client.connection_counters(self.ends[0]), self.server.connection_counters(self.ends[1]));
+            panic!("nothing for side {side} in 20 s: {counters:#?}")
+        })
+    }
+
+    pub(crate) fn within(&mut self, side: usize, time: Duration) -> Option<Completion> {
+        let until = Instant::now() + time;
+        loop {
+            if let Some(completion) = self.seen[side].pop_front() {
+                return Some(completion);
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            self.pump();
+            // The relays need the cores, too.
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.pump();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Registers `bytes` zeros at the server and opens them to the client.
+    pub(crate) fn exposed(&mut self, bytes: usize) -> (strandway_udp::Region, RemoteRegion) {
+        let region = self.server.register(vec![0; bytes]);
+        let remote = self.server.expose(self.ends[1], region, 0..bytes).expect("a key");
+        (region, remote)
+    }
+}
+
+/// Bytes that differ everywhere and between seeds.
+pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 56) as u8
+        })
+        .collect()
+}
