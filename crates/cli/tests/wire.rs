@@ -57,7 +57,8 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
     assert!(began.elapsed() < Duration::from_secs(15), "soon: {:?}", began.elapsed());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("fallen silent"), "{said}");
+    // Whether it notices at the connection or for want of an answer depends on the moment.
+    assert!(said.contains("fallen silent") || said.contains("stopped answering"), "{said}");
 }
 
 #[test]
