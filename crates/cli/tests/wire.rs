@@ -148,6 +148,11 @@ fn a_link_that_goes_down_between_two_hosts_stops_neither_transfer_nor_applicatio
         Err(missing) => return println!("skipped: network namespaces do not work here: {missing}"),
     };
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let arguments = ["perf", "client", &hosts.address(0, 1), "--key", key, "--plane", &hosts.address(0, 0)];
+    let large = hosts.strandway(0, &arguments).args(["--payload", "4096"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&large.stderr);
+    assert_eq!(large.status.code(), Some(1), "{said}");
+    assert!(said.contains("lower the payload size"), "a payload beyond the MTU of 1500 is found out: {said}");
     let at: Vec<String> = (0..4).map(|i| hosts.address(i % 2, i / 2)).collect();
     let mut server = hosts
         .strandway(1, &["perf", "server", "--once", "--key", key, "--plane", &at[2], "--plane", &at[3]])

@@ -369,9 +369,15 @@ impl Node {
         if session.posted() >= limit {
             return Err(Error::Busy { limit });
         }
+        let alone = session.posted() == 0;
         session.post(now, operation, place, descriptor);
         self.memory.hold(place);
         self.operations += 1;
+        if alone {
+            // Nobody waits before it, so it leaves now; what is posted while it is under way gathers for fuller batches.
+            self.let_one_work(connection.index as usize, now, false);
+            self.flush();
+        }
         Ok(operation)
     }
 
@@ -458,7 +464,10 @@ impl Node {
                 PollFd::new(plane, if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
             })
             .collect();
-        match rustix::event::poll(&mut sockets, Some(&timeout)) {
+        let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        // Asleep, but attentive: the silence of a peer counts.
+        self.last_turn = self.clock.now();
+        match outcome {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::Wait(error.into())),
         }
@@ -493,30 +502,36 @@ impl Node {
         let count = self.slots.len();
         for i in 0..count {
             let index = (self.turn + i) % count;
-            match &mut self.slots[index].state {
-                Some(State::Open(session)) => {
-                    let mut around = Surroundings {
-                        now,
-                        planes: &mut self.planes,
-                        memory: &mut self.memory,
-                        completions: &mut self.completions,
-                    };
-                    let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
-                    match session.work(&mut around, away) {
-                        Err(reason) => self.end(index, reason, true),
-                        Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
-                        Ok(sent) => moved |= sent,
-                    }
-                }
-                Some(State::Calling(_)) => self.call(index, now),
-                None => {}
-            }
+            moved |= self.let_one_work(index, now, away);
         }
         self.turn = (self.turn + 1) % count.max(1);
         if self.planes.iter().any(|plane| plane.too_large) {
             self.end_all(Reason::PayloadTooLarge);
         }
         moved
+    }
+
+    /// Timers and packets of the connection in a slot; true if it sent anything.
+    fn let_one_work(&mut self, index: usize, now: Time, away: bool) -> bool {
+        match &mut self.slots[index].state {
+            Some(State::Open(session)) => {
+                let mut around = Surroundings {
+                    now,
+                    planes: &mut self.planes,
+                    memory: &mut self.memory,
+                    completions: &mut self.completions,
+                };
+                let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
+                match session.work(&mut around, away) {
+                    Err(reason) => self.end(index, reason, true),
+                    Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
+                    Ok(sent) => return sent,
+                }
+            }
+            Some(State::Calling(_)) => self.call(index, now),
+            None => {}
+        }
+        false
     }
 
     fn end_all(&mut self, reason: Reason) {

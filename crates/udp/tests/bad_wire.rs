@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Reason};
+use strandway_udp::{Completion, Reason, Waiting};
 use support::{Pair, config, pattern};
 
 const BAD: Impairment = Impairment {
@@ -135,4 +135,33 @@ fn a_peer_that_dies_is_reported_and_the_node_goes_on() {
     assert!(pair.client.memory(outbox).is_ok() && pair.client.deregister(outbox).is_ok(), "its memory is free again");
     assert!(pair.client.connection_counters(other).is_ok(), "the other connection lives");
     assert_eq!(pair.within(0, Duration::from_millis(400)), None);
+}
+
+#[test]
+fn a_peer_that_dies_while_nothing_is_under_way_is_reported_to_a_node_that_sleeps() {
+    for waiting in [Waiting::Sleep, Waiting::Spin] {
+        let mut config = config("uec", 1);
+        config.peer_timeout = Duration::from_millis(300);
+        config.waiting = waiting;
+        let mut pair = Pair::new(config, Some(Impairment::default()), 1);
+        pair.run(Duration::from_millis(20));
+        pair.wires[0].silence(true);
+        let told = pair.client.wait(Duration::from_secs(2)).expect("it can wait");
+        assert_eq!(
+            told,
+            Some(Completion::Closed { connection: pair.ends[0], reason: Reason::PeerSilent }),
+            "{waiting:?}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_nobody_asked_for_long_does_not_blame_its_peer() {
+    let mut config = config("uec", 1);
+    config.peer_timeout = Duration::from_millis(200);
+    let mut pair = Pair::new(config, None, 1);
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(pair.within(0, Duration::from_millis(100)), None);
+    assert!(pair.client.connection_counters(pair.ends[0]).is_ok());
+    assert!(pair.server.connection_counters(pair.ends[1]).is_ok());
 }
