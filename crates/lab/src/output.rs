@@ -5,11 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A file to be: opened next to its destination before the run, so that an unwritable path is found before time is spent,
-/// and renamed into place when it is complete. Dropped without [`Output::finish`], it leaves nothing behind.
+/// and renamed into place when it is complete. Dropped without [`Output::finish`], it leaves nothing behind. A device or a pipe
+/// is written to as it is, never replaced.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    temporary: PathBuf,
+    /// Nothing to rename for a device or a pipe.
+    temporary: Option<PathBuf>,
     file: Option<File>,
 }
 
@@ -22,10 +24,14 @@ impl Output {
         if path.is_dir() {
             return Err(io::Error::other("is a folder"));
         }
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(Output { path: path.to_path_buf(), temporary: None, file: Some(file) });
+        }
         let name = path.file_name().ok_or_else(|| io::Error::other("names no file"))?;
         let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let file = File::options().write(true).create_new(true).open(&temporary)?;
-        Ok(Output { path: path.to_path_buf(), temporary, file: Some(file) })
+        Ok(Output { path: path.to_path_buf(), temporary: Some(temporary), file: Some(file) })
     }
 
     /// Where it will be.
@@ -40,16 +46,23 @@ impl Output {
     pub fn finish(mut self, contents: &[u8]) -> io::Result<()> {
         if let Some(mut file) = self.file.take() {
             file.write_all(contents)?;
-            file.sync_all()?;
+            if self.temporary.is_some() {
+                file.sync_all()?;
+            }
         }
-        std::fs::rename(&self.temporary, &self.path)
+        match &self.temporary {
+            Some(temporary) => std::fs::rename(temporary, &self.path),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
         // After a rename there is nothing to remove, and that is not an error worth telling.
-        let _ = std::fs::remove_file(&self.temporary);
+        if let Some(temporary) = &self.temporary {
+            let _ = std::fs::remove_file(temporary);
+        }
     }
 }
 
@@ -69,6 +82,19 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1);
         assert!(Output::open(&folder).is_err());
         assert!(Output::open(&folder.join("none").join("a.json")).is_err());
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_written_to_and_stays_what_it_is() {
+        let folder = std::env::temp_dir().join(format!("strandway-device-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let link = folder.join("null");
+        std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+        Output::open(&link).expect("writable").finish(b"{}").expect("written");
+        assert!(std::fs::symlink_metadata(&link).expect("still there").is_symlink());
+        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1);
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 }
