@@ -149,8 +149,10 @@ impl Config {
                     c.rto = c.rto.max(floor);
                 }
             }
-            #[allow(unreachable_patterns, reason = "a reliability with other timeouts keeps them")]
-            _ => {}
+            ReliabilityConfig::MrcSack(c) => {
+                c.timeout = c.timeout.max(floor);
+                c.timeout_max = c.timeout_max.max(floor);
+            }
         }
         profile
     }

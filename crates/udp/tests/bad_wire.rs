@@ -86,6 +86,11 @@ fn rocev2_delivers_every_byte_over_a_bad_wire() {
 }
 
 #[test]
+fn mrc_delivers_every_byte_over_a_bad_wire() {
+    messages_arrive_intact("mrc", true);
+}
+
+#[test]
 fn a_flipped_bit_is_found_and_its_datagram_sent_again() {
     let corrupt = Impairment { corrupt: 0.1, ..Impairment::default() };
     let mut pair = Pair::new(config("uec", 1), Some(corrupt), 5);

@@ -53,7 +53,7 @@ fn one_connection_uses_every_plane() {
 
 #[test]
 fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
-    for profile in ["uec", "strack_fast"] {
+    for profile in ["uec", "strack_fast", "mrc"] {
         let mut pair = Pair::new(config(profile, 3), Some(Impairment::default()), 7);
         write_rounds(&mut pair, 300_000, |_, round| round == 3);
         pair.wires[1].silence(true);
