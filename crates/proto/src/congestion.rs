@@ -192,6 +192,11 @@ impl core::fmt::Debug for CongestionConfig {
     }
 }
 
+/// `x`, or the floor if it is below.
+fn at_least(x: f64, floor: f64) -> f64 {
+    if x < floor { floor } else { x }
+}
+
 macro_rules! each {
     ($self:expr, $c:ident => $call:expr) => {
         match $self {

@@ -1,6 +1,6 @@
 //! DCTCP: a window cut in proportion to the share of marked bytes.
 
-use super::{AckSample, Congestion, LossKind, LossSample};
+use super::{AckSample, Congestion, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::Bytes;
@@ -88,10 +88,6 @@ impl Dctcp {
             self.reduced = true;
         }
     }
-}
-
-fn at_least(x: f64, floor: f64) -> f64 {
-    if x < floor { floor } else { x }
 }
 
 impl Congestion for Dctcp {

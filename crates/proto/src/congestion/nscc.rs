@@ -4,7 +4,7 @@
 //! the room left, grow evenly, shrink by how far the average is above the target, or leave it to the path selector. When
 //! hardly anything gets through, the window falls at once to what did ("quick adapt").
 
-use super::{AckSample, Congestion, LossKind, LossSample};
+use super::{AckSample, Congestion, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Span, Time};
@@ -242,10 +242,6 @@ impl Nscc {
     fn lose(&mut self, bytes: Bytes) {
         self.window = at_least(self.window - bytes.0 as f64, self.packet());
     }
-}
-
-fn at_least(x: f64, floor: f64) -> f64 {
-    if x < floor { floor } else { x }
 }
 
 impl Congestion for Nscc {

@@ -4,7 +4,7 @@
 //! A mark alone means "this path", which the path selector leaves; a high average of the delay over all paths means "the
 //! network", and only then the window falls.
 
-use super::{AckSample, Congestion, LossKind, LossSample};
+use super::{AckSample, Congestion, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -194,10 +194,6 @@ impl Strack {
         let least = if self.pacing { packet * PACED_WINDOW_MIN } else { packet };
         self.window = at_least(self.window, least).min(self.window_max);
     }
-}
-
-fn at_least(x: f64, floor: f64) -> f64 {
-    if x < floor { floor } else { x }
 }
 
 impl Congestion for Strack {
