@@ -17,6 +17,7 @@ pub mod reliability;
 pub mod rng;
 pub mod stats;
 pub mod units;
+pub mod usid;
 pub mod wire;
 
 pub use endpoint::{Endpoint, Event, OpenConnection};

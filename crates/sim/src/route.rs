@@ -326,4 +326,38 @@ mod tests {
             router.set_dead(LinkId(before[1]), false);
         }
     }
+
+    #[test]
+    fn source_routes_pass_the_switches_that_micro_segments_name() {
+        use strandway_proto::usid::{Clos, SwitchTable};
+        for spines in [3, 4] {
+            let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
+            let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods: None };
+            let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
+            let router = Router::new(&topology, Routing::Source, 5);
+            let clos = Clos::new(spines as u16, 4).expect("a fabric that fits");
+            // With more values than uplinks, both wrap around alike where the number of uplinks is a power of two.
+            let values = if spines.is_power_of_two() { 64 } else { spines };
+            for (from, to, plane, entropy) in (0..30)
+                .flat_map(|a| (0..30).map(move |b| (a, b)))
+                .filter(|(a, b)| a != b)
+                .flat_map(|(a, b)| (0..2 * values).map(move |i| (a, b, (i % 2) as u8, i / 2)))
+            {
+                let links = follow(&topology, &router, &packet(from, to, plane, entropy)).expect("a route");
+                let mut address = clos.path(plane, from as u16, to as u16, entropy);
+                for pair in links.windows(2) {
+                    let switch = topology.ends(LinkId(pair[0])).expect("a link").to;
+                    let (kind, number, plane) = topology.describe(switch);
+                    let table = match kind {
+                        crate::topology::NodeKind::Leaf => SwitchTable::t0(&clos, plane, number as u16, 30),
+                        _ => SwitchTable::t1(&clos, plane, number as u16, topology.leaves() as u16),
+                    };
+                    let (port, left) = table.forward(address).expect("the switch knows the way");
+                    assert_eq!(topology.ports_of(switch).0.0 + u32::from(port), pair[1]);
+                    address = left;
+                }
+                assert_eq!(address, clos.host(to as u16));
+            }
+        }
+    }
 }

@@ -1,0 +1,419 @@
+//! Source routes as IPv6 addresses: SRv6 micro segments (uSIDs) of a two-tier, multi-plane Clos.
+//!
+//! A destination address is a block of 32 bits and up to six words of 16 bits, one per switch and one for the host. A
+//! switch that finds its own word in front takes it away, shifts the rest forward and sends the packet where the next
+//! word says, by a table that never changes (uN: RFC 8986, section 4.1, with the NEXT-C-SID flavour of RFC 9800, section
+//! 4.1). So the address that a sender writes is the whole choice of path, and [`Clos::path`] is the only place that
+//! makes one.
+//!
+//! | word | owner | what it does there |
+//! |---|---|---|
+//! | `1pii` | T0 switch `ii` of plane `p` | is consumed |
+//! | `9pii` | the same switch | is consumed together with the word behind it |
+//! | `2pjj` | T1 switch `jj` of plane `p` | is consumed |
+//! | `3hhh` | host `hhh` | `block:3hhh::/48` is the host's own, on every plane |
+//!
+//! The layout is ours: neither standard nor paper gives one (Araujo et al., arXiv 2605.04333, section 2.2, says that
+//! the words exist and that tables are static).
+//!
+//! A UDP checksum covers the destination address, and a sender computes it over the address that it writes while the
+//! receiver checks it over the one that is left. *Neutral* addresses carry a compensator, the word behind `9pii`, that
+//! makes the consumed words add up to zero in one's complement; then one checksum is right at both ends (the trick is
+//! that of RFC 6296, section 3.2).
+//!
+//! ```
+//! use strandway_proto::usid::Clos;
+//!
+//! let clos = Clos::new(2, 2).expect("two T1s per plane, two hosts below a T0");
+//! let path = clos.path(0, 0, 2, 1);
+//! assert_eq!(path.to_string(), "fcbb:bb00:9000:3ffd:2001:1001:3002:0");
+//! assert_eq!(clos.describe(path), "plane 0, T0 0 -> T1 1 -> T0 1 -> host 2");
+//! ```
+
+use core::fmt;
+use core::net::Ipv6Addr;
+
+/// The block of addresses if nobody chooses another: `fcbb:bb00::/32`, private addresses (RFC 4193) as uSID examples of
+/// RFC 9800 use them.
+pub const BLOCK: u32 = 0xfcbb_bb00;
+
+/// Planes that a word tells apart.
+pub const PLANES_MAX: u16 = 16;
+
+/// T0 switches of a plane that a word tells apart, and T1 switches as well.
+pub const SWITCHES_MAX: u16 = 256;
+
+/// Hosts that a word tells apart.
+pub const HOSTS_MAX: u16 = 4096;
+
+/// Words of an address behind the block.
+const WORDS: usize = 6;
+
+const T0: u16 = 0x1000;
+const T0_NEUTRAL: u16 = 0x9000;
+const T1: u16 = 0x2000;
+const HOST: u16 = 0x3000;
+
+/// What every sender and every switch of a fabric must agree on to make and read addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clos {
+    /// The first 32 bits of every address.
+    pub block: u32,
+    /// T1 switches of each plane, 1 to [`SWITCHES_MAX`].
+    pub t1s: u16,
+    /// Hosts below each T0 switch; host `h` is below T0 `h / hosts_per_t0` of every plane.
+    pub hosts_per_t0: u16,
+    /// Paths are checksum-neutral; without it the sender has to leave UDP checksums out.
+    pub neutral: bool,
+}
+
+/// Why numbers do not make a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosError {
+    /// There are none of something.
+    None(&'static str),
+    /// There is more of something than 16-bit words tell apart.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        count: u32,
+        /// How many there may be.
+        most: u16,
+    },
+    /// Addresses of this block mean something else already: unspecified, loopback, link-local or multicast ones.
+    Block(u32),
+}
+
+impl fmt::Display for ClosError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClosError::None(what) => write!(f, "a fabric needs at least one of: {what}"),
+            ClosError::TooMany { what, count, most } => {
+                write!(f, "{count} {what} do not fit a micro segment, which tells {most} apart")
+            }
+            ClosError::Block(block) => {
+                write!(f, "{:x}:{:x}::/32 cannot be a block of micro segments", block >> 16, block & 0xffff)
+            }
+        }
+    }
+}
+
+impl core::error::Error for ClosError {}
+
+impl Clos {
+    /// A fabric with the usual block and neutral addresses; the fields may be changed afterwards.
+    ///
+    /// # Errors
+    /// If a number is zero or does not fit its words.
+    pub fn new(t1s: u16, hosts_per_t0: u16) -> Result<Clos, ClosError> {
+        let clos = Clos { block: BLOCK, t1s, hosts_per_t0, neutral: true };
+        clos.check()?;
+        Ok(clos)
+    }
+
+    /// Are block and numbers such that addresses can be made of them?
+    ///
+    /// # Errors
+    /// If not; with the first thing that is wrong.
+    pub fn check(&self) -> Result<(), ClosError> {
+        let first = self.block >> 16;
+        if first == 0 || first & 0xffc0 == 0xfe80 || first & 0xff00 == 0xff00 {
+            return Err(ClosError::Block(self.block));
+        }
+        within("T1 switches of a plane", u32::from(self.t1s), SWITCHES_MAX)?;
+        within("hosts below a T0", u32::from(self.hosts_per_t0), HOSTS_MAX)
+    }
+
+    /// Do so many planes and hosts fit?
+    ///
+    /// # Errors
+    /// If not.
+    pub fn holds(&self, planes: u32, hosts: u32) -> Result<(), ClosError> {
+        self.check()?;
+        within("planes", planes, PLANES_MAX)?;
+        within("hosts", hosts, HOSTS_MAX)?;
+        within("T0 switches of a plane", hosts.div_ceil(u32::from(self.hosts_per_t0)), SWITCHES_MAX)
+    }
+
+    /// A host's own address: what packets for it arrive with, and what it binds its sockets to.
+    ///
+    /// # Panics
+    /// If there is no such host number ([`HOSTS_MAX`]).
+    pub fn host(&self, host: u16) -> Ipv6Addr {
+        self.locator(self.host_word(host))
+    }
+
+    /// The host that owns an address, with or without words behind the host's; `None` if that is nobody.
+    pub fn host_of(&self, address: Ipv6Addr) -> Option<u16> {
+        let (block, words) = split(address);
+        let host = words[0] & 0x0fff;
+        let fits = host / self.hosts_per_t0.max(1) < SWITCHES_MAX;
+        (block == self.block && words[0] & 0xf000 == HOST && fits).then_some(host)
+    }
+
+    /// The T0 switch, of every plane, that a host hangs below.
+    pub fn t0_of(&self, host: u16) -> u16 {
+        host / self.hosts_per_t0
+    }
+
+    /// Ways from one host to another within a plane: one below the same T0, else one per T1.
+    pub fn paths(&self, from: u16, to: u16) -> u16 {
+        if self.t0_of(from) == self.t0_of(to) { 1 } else { self.t1s }
+    }
+
+    /// The T1 switch that an entropy value picks for this pair; `None` below the same T0, where there is no choice.
+    pub fn t1_of(&self, from: u16, to: u16, entropy: u32) -> Option<u16> {
+        let paths = self.paths(from, to);
+        (self.t0_of(from) != self.t0_of(to)).then(|| (entropy % u32::from(paths)) as u16)
+    }
+
+    /// The address to send to: over this plane, and over the T1 that the entropy value picks, modulo the number of
+    /// paths.
+    ///
+    /// # Panics
+    /// If plane or hosts do not fit ([`Clos::holds`]); hosts that [`Clos::host_of`] named always do.
+    pub fn path(&self, plane: u8, from: u16, to: u16, entropy: u32) -> Ipv6Addr {
+        let (first, last) = (self.t0_of(from), self.t0_of(to));
+        match self.t1_of(from, to, entropy) {
+            Some(t1) => self.list(plane, first, &[self.t1(plane, t1), self.t0(plane, last)], to),
+            None => self.list(plane, first, &[], to),
+        }
+    }
+
+    /// The address that leads over this T1 and back to the sender: tells whether half of a path works, without a peer.
+    ///
+    /// # Panics
+    /// If plane, host or T1 do not fit ([`Clos::holds`]).
+    pub fn probe(&self, plane: u8, from: u16, t1: u16) -> Ipv6Addr {
+        let t0 = self.t0_of(from);
+        self.list(plane, t0, &[self.t1(plane, t1), self.t0(plane, t0)], from)
+    }
+
+    /// The word of a T0 switch.
+    ///
+    /// # Panics
+    /// If plane or number do not fit.
+    pub fn t0(&self, plane: u8, t0: u16) -> u16 {
+        switch(T0, plane, t0)
+    }
+
+    /// The other word of a T0 switch, which is consumed together with the word behind it.
+    ///
+    /// # Panics
+    /// If plane or number do not fit.
+    pub fn t0_neutral(&self, plane: u8, t0: u16) -> u16 {
+        switch(T0_NEUTRAL, plane, t0)
+    }
+
+    /// The word of a T1 switch.
+    ///
+    /// # Panics
+    /// If plane or number do not fit.
+    pub fn t1(&self, plane: u8, t1: u16) -> u16 {
+        switch(T1, plane, t1)
+    }
+
+    /// The word of a host.
+    ///
+    /// # Panics
+    /// If the number does not fit.
+    pub fn host_word(&self, host: u16) -> u16 {
+        assert!(host < HOSTS_MAX, "host {host} does not fit a micro segment");
+        HOST | host
+    }
+
+    /// The address that has this word alone: `locator(word)/48` is what tables hold.
+    pub fn locator(&self, word: u16) -> Ipv6Addr {
+        join(self.block, [word, 0, 0, 0, 0, 0])
+    }
+
+    /// An address for people: `plane 0, T0 0 -> T1 1 -> T0 1 -> host 2`. What has been consumed on the way is not there
+    /// to be told.
+    pub fn describe(&self, address: Ipv6Addr) -> String {
+        let (block, words) = split(address);
+        if block != self.block {
+            return format!("{address}, outside the fabric");
+        }
+        let (mut plane, mut hops, mut rest) = (None, Vec::new(), words.as_slice());
+        while let [word, behind @ ..] = rest {
+            let number = word & 0xff;
+            rest = behind;
+            match word & 0xf000 {
+                0 if *word == 0 => break,
+                T0 => hops.push(format!("T0 {number}")),
+                T0_NEUTRAL => {
+                    hops.push(format!("T0 {number}"));
+                    rest = behind.get(1..).unwrap_or_default();
+                }
+                T1 => hops.push(format!("T1 {number}")),
+                HOST => {
+                    hops.push(format!("host {}", word & 0x0fff));
+                    break;
+                }
+                _ => {
+                    hops.push(format!("unknown {word:04x}"));
+                    break;
+                }
+            }
+            plane = plane.or(Some(word >> 8 & 0xf));
+        }
+        let mut text = plane.map_or(String::new(), |p| format!("plane {p}, ")) + &hops.join(" -> ");
+        if hops.is_empty() {
+            text.push_str("nowhere");
+        }
+        let tail: Vec<String> = rest.iter().map(|w| format!("{w:04x}")).collect();
+        if rest.iter().any(|w| *w != 0) {
+            text.push_str(&format!(", tail {}", tail.join(":")));
+        }
+        text
+    }
+
+    /// The address that leads over a first T0 and these words to a host.
+    fn list(&self, plane: u8, first: u16, way: &[u16], host: u16) -> Ipv6Addr {
+        let mut words = [0; WORDS];
+        let mut at = 1;
+        words[0] = self.t0(plane, first);
+        if self.neutral {
+            words[0] = self.t0_neutral(plane, first);
+            // No list of this layout adds up to 0xffff by itself, so the compensator is never the zero that ends lists.
+            words[1] = !way.iter().fold(words[0], |sum, word| add(sum, *word));
+            at = 2;
+        }
+        words[at..at + way.len()].copy_from_slice(way);
+        words[at + way.len()] = self.host_word(host);
+        join(self.block, words)
+    }
+}
+
+/// One or more, and not too many.
+fn within(what: &'static str, count: u32, most: u16) -> Result<(), ClosError> {
+    match count {
+        0 => Err(ClosError::None(what)),
+        _ if count > u32::from(most) => Err(ClosError::TooMany { what, count, most }),
+        _ => Ok(()),
+    }
+}
+
+fn switch(kind: u16, plane: u8, number: u16) -> u16 {
+    assert!(u16::from(plane) < PLANES_MAX, "plane {plane} does not fit a micro segment");
+    assert!(number < SWITCHES_MAX, "switch {number} does not fit a micro segment");
+    kind | u16::from(plane) << 8 | number
+}
+
+/// One's complement addition (RFC 1071).
+fn add(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u16::from(carry)
+}
+
+fn split(address: Ipv6Addr) -> (u32, [u16; WORDS]) {
+    let [a, b, words @ ..] = address.segments();
+    (u32::from(a) << 16 | u32::from(b), words)
+}
+
+fn join(block: u32, [a, b, c, d, e, f]: [u16; WORDS]) -> Ipv6Addr {
+    Ipv6Addr::new((block >> 16) as u16, block as u16, a, b, c, d, e, f)
+}
+
+/// What a switch with static tables knows: its own words, and which port each neighbour's word leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchTable {
+    block: u32,
+    /// Own words, each with how many words go when it is in front.
+    own: Vec<(u16, usize)>,
+    /// Neighbours' words and the ports towards them, in the order of the words.
+    routes: Vec<(u16, u16)>,
+}
+
+/// Why a switch drops a packet. It does so in silence: nobody is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// The address is not of the fabric's block.
+    Foreign,
+    /// The list ends at this switch, which is no host.
+    Ends,
+    /// No neighbour has the word in front.
+    Unknown(u16),
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DropReason::Foreign => write!(f, "the address is outside the fabric"),
+            DropReason::Ends => write!(f, "the list of segments ends at a switch"),
+            DropReason::Unknown(word) => write!(f, "no neighbour has the segment {word:04x}"),
+        }
+    }
+}
+
+impl SwitchTable {
+    /// A switch with these words of its own, each with how many 16-bit words it consumes (1 or 2), and these
+    /// neighbours: word and port.
+    pub fn new(block: u32, own: Vec<(u16, usize)>, mut routes: Vec<(u16, u16)>) -> SwitchTable {
+        routes.sort_unstable();
+        SwitchTable { block, own, routes }
+    }
+
+    /// A T0 switch of a fabric of so many hosts. Ports: its hosts in order, from 0; then the T1s, from
+    /// [`Clos::hosts_per_t0`].
+    ///
+    /// # Panics
+    /// If plane or numbers do not fit ([`Clos::holds`]).
+    pub fn t0(clos: &Clos, plane: u8, t0: u16, hosts: u16) -> SwitchTable {
+        let below = (0..hosts).filter(|h| clos.t0_of(*h) == t0);
+        let hosts = below.map(|h| (clos.host_word(h), h % clos.hosts_per_t0));
+        let routes = hosts.chain((0..clos.t1s).map(|t1| (clos.t1(plane, t1), clos.hosts_per_t0 + t1))).collect();
+        SwitchTable::new(clos.block, vec![(clos.t0(plane, t0), 1), (clos.t0_neutral(plane, t0), 2)], routes)
+    }
+
+    /// A T1 switch below which there are so many T0s, at the ports of the same numbers.
+    ///
+    /// # Panics
+    /// If plane or numbers do not fit ([`Clos::holds`]).
+    pub fn t1(clos: &Clos, plane: u8, t1: u16, t0s: u16) -> SwitchTable {
+        let routes = (0..t0s).map(|t0| (clos.t0(plane, t0), t0)).collect();
+        SwitchTable::new(clos.block, vec![(clos.t1(plane, t1), 1)], routes)
+    }
+
+    /// Entries: own words and neighbours.
+    pub fn entries(&self) -> usize {
+        self.own.len() + self.routes.len()
+    }
+
+    /// The switch's own words, each with how many words it consumes.
+    pub fn own(&self) -> &[(u16, usize)] {
+        &self.own
+    }
+
+    /// The neighbours' words and the ports towards them.
+    pub fn routes(&self) -> &[(u16, u16)] {
+        &self.routes
+    }
+
+    /// Where a packet goes and with which destination address.
+    ///
+    /// While one of the switch's own words is in front it is consumed; what is in front then, or was from the start,
+    /// says the port.
+    ///
+    /// # Errors
+    /// If the packet is to be dropped.
+    pub fn forward(&self, destination: Ipv6Addr) -> Result<(u16, Ipv6Addr), DropReason> {
+        let (block, mut words) = split(destination);
+        if block != self.block {
+            return Err(DropReason::Foreign);
+        }
+        // Each turn consumes at least a word, and a list that has none left ends here.
+        while let Some((_, taken)) = self.own.iter().find(|(word, _)| *word == words[0]) {
+            words.copy_within(taken.., 0);
+            words[WORDS - taken..].fill(0);
+            if words == [0; WORDS] {
+                return Err(DropReason::Ends);
+            }
+        }
+        match self.routes.binary_search_by_key(&words[0], |(word, _)| *word) {
+            Ok(at) => Ok((self.routes[at].1, join(block, words))),
+            Err(_) => Err(DropReason::Unknown(words[0])),
+        }
+    }
+}
