@@ -292,9 +292,10 @@ pub(crate) struct PerfCommon {
     /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4224 and loopback
     #[arg(long, value_name = "BYTES", default_value_t = 1344)]
     pub(crate) payload: u32,
-    /// Authenticate packets without encrypting them: slower, but captures show payload
-    #[arg(long)]
-    pub(crate) plain: bool,
+    /// What is done to packets: encrypted (and authenticated), authenticated (slower, but captures show payload), or none (for
+    /// fabrics that nobody else can reach)
+    #[arg(long, value_name = "WHAT", default_value = "encrypted")]
+    pub(crate) protection: Protection,
     /// While nothing arrives: spin (lowest latency, a whole core), sleep, or adaptive (spin briefly, then sleep)
     #[arg(long, value_name = "HOW", default_value = "adaptive")]
     pub(crate) waiting: Waiting,
@@ -304,6 +305,33 @@ pub(crate) struct PerfCommon {
     /// Round trip without queueing, in microseconds, waking of the other side included
     #[arg(long, value_name = "US", default_value_t = 100)]
     pub(crate) rtt_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Protection {
+    Encrypted,
+    Authenticated,
+    None,
+}
+
+impl Protection {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Protection::Encrypted => "encrypted",
+            Protection::Authenticated => "authenticated",
+            Protection::None => "none",
+        }
+    }
+}
+
+impl From<Protection> for strandway_udp::Protection {
+    fn from(protection: Protection) -> strandway_udp::Protection {
+        match protection {
+            Protection::Encrypted => strandway_udp::Protection::Encrypted,
+            Protection::Authenticated => strandway_udp::Protection::Authenticated,
+            Protection::None => strandway_udp::Protection::None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

@@ -1,13 +1,13 @@
 //! Two nodes in one process, on loopback: moves bytes for a few seconds and prints what it came to.
 //!
 //! ```text
-//! cargo run --release -p strandway-udp --example transfer -- uec 4096 1 3 encrypt
-//!                                                            profile, payload, planes, seconds, encrypt or plain
+//! cargo run --release -p strandway-udp --example transfer -- uec 4096 1 3 encrypted
+//!          profile, payload, planes, seconds, protection: encrypted, authenticated or none
 //! ```
 
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
-use strandway_udp::{Completion, Config, Node, RemoteRegion};
+use strandway_udp::{Completion, Config, Node, Protection, RemoteRegion};
 
 const MESSAGE: usize = 1 << 20;
 const UNDER_WAY: usize = 8;
@@ -18,11 +18,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let payload: u32 = arguments.next().unwrap_or("4096".into()).parse()?;
     let planes: usize = arguments.next().unwrap_or("1".into()).parse()?;
     let seconds: u64 = arguments.next().unwrap_or("3".into()).parse()?;
-    let encrypt = arguments.next().is_none_or(|word| word != "plain");
+    let protection = match arguments.next().as_deref() {
+        Some("none") => Protection::None,
+        Some("authenticated") => Protection::Authenticated,
+        _ => Protection::Encrypted,
+    };
     let config = || -> Result<Config, Box<dyn std::error::Error>> {
         let mut config = Config::new(&[7; 32])?.profile(&profile)?;
         config.payload = payload;
-        config.encrypt = encrypt;
+        config.protection = protection;
         config.planes = vec!["[::1]:0".parse::<SocketAddrV6>()?; planes];
         Ok(config)
     };

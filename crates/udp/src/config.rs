@@ -3,11 +3,34 @@
 use crate::error::Error;
 use crate::frame::{DESCRIPTOR_MAX, HEADER, TAG};
 use crate::handshake::Secret;
+use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, ConnectionId, Environment, HostId, Packet, PathId, Profile, Rate, Span, wire};
+
+/// What is done to the datagrams of a connection, beyond a number that only its two sides know; both sides the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Protection {
+    /// Authenticated and encrypted, in one pass: AES-128-GCM.
+    #[default]
+    Encrypted,
+    /// Authenticated, for captures that show payload; slower than both at once, see `docs/performance.md`.
+    Authenticated,
+    /// Neither: whoever can read a connection's datagrams can forge them. For fabrics that nobody else can reach.
+    None,
+}
+
+impl Protection {
+    /// Bytes behind a datagram's body.
+    pub const fn tag_bytes(self) -> usize {
+        match self {
+            Protection::Encrypted | Protection::Authenticated => TAG,
+            Protection::None => 0,
+        }
+    }
+}
 
 /// What a node does while nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +60,8 @@ pub struct Config {
     pub profile: Profile,
     /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500; on loopback and jumbo frames take 4,096.
     pub payload: u32,
-    /// Encrypt as well as authenticate. Default yes: AES-GCM does both in one pass, and is three times as fast as with
-    /// authentication alone, which is there for captures that show payload.
-    pub encrypt: bool,
+    /// What is done to datagrams against those who read, change or forge them. Default: encrypted and authenticated.
+    pub protection: Protection,
     /// Line rate of all planes together; with `base_rtt` it says how much may be under way. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
@@ -49,9 +71,17 @@ pub struct Config {
     pub retransmit_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
-    /// Receive and send buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less, and
-    /// the node then keeps less under way.
+    /// Receive buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less, and the node
+    /// then keeps less under way. Send buffers follow from `rate`: two milliseconds of it.
     pub socket_buffer: usize,
+    /// What paths are on this network. Default: one per plane.
+    pub routes: Routes,
+    /// The network interface of each plane, in the order of `planes`, to learn from the kernel when its port goes down. Default:
+    /// empty, then each plane's is the one that has its address.
+    pub devices: Vec<String>,
+    /// DSCP of acknowledgements and everything else that is small and urgent. Default 48 (CS6): what a fabric with two classes
+    /// sends before data. Data has DSCP 0.
+    pub control_dscp: u8,
     /// Do we take connections that others begin? Default yes.
     pub accept: bool,
     /// Connections at the most, those being established included. Default 1,024.
@@ -78,12 +108,15 @@ impl Config {
             planes: Vec::new(),
             profile: Profile::preset("uec").expect("a preset"),
             payload: 1_344,
-            encrypt: true,
+            protection: Protection::default(),
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
             retransmit_min: Span::from_ms(20),
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
+            routes: Routes::default(),
+            devices: Vec::new(),
+            control_dscp: 48,
             accept: true,
             connections_max: 1_024,
             operations_max: 4_096,
@@ -123,7 +156,9 @@ impl Config {
             flags: Flags::LAST,
             header: Header::Data(Data { psn: Psn::new(0), message: MessageId(0), offset: Offset::new(0), length: 0 }),
         };
-        IP_UDP + (HEADER + wire::header_bytes(self.profile.wire, &packet) + DESCRIPTOR_MAX + TAG) as u32
+        IP_UDP
+            + (HEADER + wire::header_bytes(self.profile.wire, &packet) + DESCRIPTOR_MAX + self.protection.tag_bytes())
+                as u32
     }
 
     /// Bytes of a full datagram, IPv6 and UDP headers not included.
@@ -137,7 +172,7 @@ impl Config {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
-        profile.transport.control = IP_UDP + (HEADER + TAG) as u32 + 44;
+        profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
         let floor = self.retransmit_min;
         match &mut profile.reliability {
             ReliabilityConfig::GoBackN(c) => c.rto = c.rto.max(floor),
@@ -170,9 +205,16 @@ impl Config {
             base_rtt: self.base_rtt,
             packet: profile.packet_bytes(),
             trimming: false,
-            uplinks: [0; 2],
+            uplinks: self.routes.uplinks(),
             queue: Bytes(most),
         }
+    }
+
+    /// Send buffer of a plane: what its port sends in two milliseconds, so that little waits in a port that dies, within what
+    /// one call fills twice and the receive buffer.
+    pub(crate) fn send_buffer(&self) -> usize {
+        let share = self.rate.bytes_in(Span::from_ms(2)).0 / self.planes.len().max(1) as u64;
+        (share as usize).clamp(1 << 17, self.socket_buffer.max(1 << 17))
     }
 
     /// Checks everything that can be checked without a socket.
@@ -193,6 +235,14 @@ impl Config {
         if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
             return wrong("rate and base_rtt must not be zero: give those of the network".into());
         }
+        if self.control_dscp > 63 {
+            return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));
+        }
+        if !self.devices.is_empty() && self.devices.len() != self.planes.len() {
+            let (devices, planes) = (self.devices.len(), self.planes.len());
+            return wrong(format!("{devices} devices for {planes} planes: name one for each plane, in order, or none"));
+        }
+        self.routes.check(self.planes.len())?;
         let shortest = self.handshake_timeout.min(self.peer_timeout).min(self.plane_timeout);
         if shortest < Duration::from_millis(1) {
             return wrong("timeouts of handshake, peer and plane must be at least 1 ms".into());

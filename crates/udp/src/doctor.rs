@@ -1,6 +1,6 @@
 //! What this machine can do for the wire, what will be slower, and how to fix it.
 
-use quinn_udp::UdpSocketState;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::fs;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -181,32 +181,18 @@ fn sockets() -> Vec<Finding> {
         }
     };
     let mut findings = vec![Finding::good("IPv6 socket", "yes")];
-    if let Ok(state) = UdpSocketState::new((&socket).into()) {
-        let (gso, gro) = (state.max_gso_segments(), state.gro_segments());
-        let advice = "one system call per packet: about eight times slower in large transfers; take Linux 5.0 or later";
-        findings.push(Finding::judged(
-            "UDP GSO (sending in batches)",
-            format!("{gso} packets per call"),
-            gso > 1,
-            Verdict::Slow,
-            advice,
-        ));
-        findings.push(Finding::judged(
-            "UDP GRO (receiving in batches)",
-            format!("{gro} packets per call"),
-            gro > 1,
-            Verdict::Slow,
-            advice,
-        ));
-    }
+    let gso = setsockopt(&socket, sockopt::UdpGsoSegment, &1_200).is_ok();
+    let gro = setsockopt(&socket, sockopt::UdpGroSegment, &true).is_ok();
+    let advice = "one system call per packet: about eight times slower in large transfers; take Linux 5.0 or later";
+    let judged = |what, has: bool| Finding::judged(what, if has { "yes" } else { "no" }, has, Verdict::Slow, advice);
+    findings.push(judged("UDP GSO (sending in batches)", gso));
+    findings.push(judged("UDP GRO (receiving in batches)", gro));
     let wanted = 4 << 20;
-    let forced = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, wanted).is_ok();
-    let plain = socket2::SockRef::from(&socket);
-    if !forced {
+    if setsockopt(&socket, sockopt::RcvBufForce, &wanted).is_err() {
         // What it gives is read back below.
-        let _ = plain.set_recv_buffer_size(wanted);
+        let _ = setsockopt(&socket, sockopt::RcvBuf, &wanted);
     }
-    let got = plain.recv_buffer_size().unwrap_or(0);
+    let got = getsockopt(&socket, sockopt::RcvBuf).unwrap_or(0);
     findings.push(Finding::judged(
         "receive buffer of a socket",
         format!("{} KiB", got >> 10),
@@ -215,8 +201,10 @@ fn sockets() -> Vec<Finding> {
         "windows are kept small, bursts are lost: `sysctl -w net.core.rmem_max=4194304`",
     ));
     // The kernel doubles what is asked for and counts its own bookkeeping against it.
-    let _ = plain.set_send_buffer_size(wanted);
-    let got = plain.send_buffer_size().unwrap_or(0);
+    if setsockopt(&socket, sockopt::SndBufForce, &wanted).is_err() {
+        let _ = setsockopt(&socket, sockopt::SndBuf, &wanted);
+    }
+    let got = getsockopt(&socket, sockopt::SndBuf).unwrap_or(0);
     findings.push(Finding::judged(
         "send buffer of a socket",
         format!("{} KiB", got >> 10),

@@ -112,8 +112,8 @@ pub enum Reason {
     OtherPayload,
     /// The peer has another number of planes.
     OtherPlanes,
-    /// One of the two wants encryption, the other does not.
-    OtherEncryption,
+    /// The two want different protection (encryption, authentication, none).
+    OtherProtection,
     /// The peer has as many connections as it takes (`connections_max`), or takes none (`accept`).
     PeerFull,
     /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides see it.
@@ -158,7 +158,7 @@ impl fmt::Display for Reason {
             Reason::OtherProfile => "the peer runs another profile or other parameters: give both sides the same",
             Reason::OtherPayload => "the peer uses another payload size: give both sides the same",
             Reason::OtherPlanes => "the peer has another number of planes: give both sides the same",
-            Reason::OtherEncryption => "one side wants encryption and the other does not: give both sides the same",
+            Reason::OtherProtection => "the two sides want different protection: give both the same",
             Reason::PeerFull => "the peer takes no more connections: raise its connections_max, or close some",
             Reason::RemoteAccess => "a write named memory that is not exposed to this connection, or bytes beyond its end",
             Reason::TooLong => "a send was longer than the receive that waited for it: post larger receives",

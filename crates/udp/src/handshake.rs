@@ -5,6 +5,7 @@
 //! receive what is sent to its address.
 
 use crate::clock::duration;
+use crate::config::Protection;
 use crate::error::{Error, Reason};
 use crate::frame::{COOKIE, NOISE_HELLO, NOISE_WELCOME, TERMS, VERSION};
 use crate::secure::random;
@@ -55,7 +56,7 @@ impl std::fmt::Debug for Secret {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) planes: u8,
-    pub(crate) encrypt: bool,
+    pub(crate) protection: Protection,
     pub(crate) payload: u32,
     pub(crate) wire: WireFormat,
     /// Of the whole profile, parameters included.
@@ -63,13 +64,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn new(profile: &Profile, planes: usize, encrypt: bool) -> Terms {
+    pub(crate) fn new(profile: &Profile, planes: usize, protection: Protection) -> Terms {
         let text = format!("{profile:?}");
         let hash = digest::digest(&digest::SHA256, text.as_bytes());
         let first = hash.as_ref().first_chunk().expect("a digest has 32 bytes");
         Terms {
             planes: planes as u8,
-            encrypt,
+            protection,
             payload: profile.transport.mtu,
             wire: profile.wire,
             fingerprint: u64::from_be_bytes(*first),
@@ -79,7 +80,11 @@ impl Terms {
     fn encode(&self) -> [u8; TERMS] {
         let mut out = [0; TERMS];
         out[0] = self.planes;
-        out[1] = u8::from(self.encrypt);
+        out[1] = match self.protection {
+            Protection::Authenticated => 0,
+            Protection::Encrypted => 1,
+            Protection::None => 2,
+        };
         out[4..8].copy_from_slice(&self.payload.to_be_bytes());
         out[8] = wire_number(self.wire);
         out[16..24].copy_from_slice(&self.fingerprint.to_be_bytes());
@@ -91,7 +96,7 @@ impl Terms {
         let ours = self.encode();
         [
             (0..1, Reason::OtherPlanes),
-            (1..2, Reason::OtherEncryption),
+            (1..2, Reason::OtherProtection),
             (4..8, Reason::OtherPayload),
             (0..TERMS, Reason::OtherProfile),
         ]
@@ -114,7 +119,7 @@ fn status(verdict: Option<Reason>) -> u8 {
     match verdict {
         None => 0,
         Some(Reason::OtherPlanes) => 1,
-        Some(Reason::OtherEncryption) => 2,
+        Some(Reason::OtherProtection) => 2,
         Some(Reason::OtherPayload) => 3,
         Some(Reason::OtherProfile) => 4,
         Some(_) => 5,
@@ -125,7 +130,7 @@ fn verdict(status: u8) -> Option<Reason> {
     match status {
         0 => None,
         1 => Some(Reason::OtherPlanes),
-        2 => Some(Reason::OtherEncryption),
+        2 => Some(Reason::OtherProtection),
         3 => Some(Reason::OtherPayload),
         4 => Some(Reason::OtherProfile),
         _ => Some(Reason::PeerFull),
@@ -264,7 +269,7 @@ mod tests {
     use strandway_proto::Span;
 
     fn terms() -> Terms {
-        Terms::new(&Profile::preset("uec").expect("a preset"), 2, false)
+        Terms::new(&Profile::preset("uec").expect("a preset"), 2, Protection::Authenticated)
     }
 
     #[test]
@@ -292,7 +297,7 @@ mod tests {
         assert!(Answer::new(&secret, 6, &caller.hello, &terms()).is_none());
         for (other, reason) in [
             (Terms { planes: 1, ..terms() }, Reason::OtherPlanes),
-            (Terms { encrypt: true, ..terms() }, Reason::OtherEncryption),
+            (Terms { protection: Protection::Encrypted, ..terms() }, Reason::OtherProtection),
             (Terms { payload: 1024, ..terms() }, Reason::OtherPayload),
             (Terms { fingerprint: 0, ..terms() }, Reason::OtherProfile),
         ] {

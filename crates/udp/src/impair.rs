@@ -5,12 +5,11 @@
 //! alike but not equal.
 
 use crate::error::Error;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use crate::socket::{CE, Inbox, Udp};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::IoSliceMut;
-use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -62,6 +61,10 @@ struct Shared {
 
 /// Datagrams on the wire at a time at the most; what comes beyond them is lost. Ours: 64 Ki.
 const HELD_MAX: usize = 65_536;
+/// Of its sockets, in bytes; ours.
+const BUFFER: usize = 4 << 20;
+/// Receiving calls per end before what is due is sent; ours.
+const CALLS_PER_TURN: usize = 32;
 
 /// A relay on a thread of its own, until it is dropped.
 pub struct Wire {
@@ -77,21 +80,9 @@ impl Wire {
     /// If sockets cannot be opened.
     pub fn to(to: SocketAddrV6, impairment: Impairment, seed: u64) -> Result<Wire, Error> {
         let local = SocketAddrV6::new(*to.ip(), 0, 0, to.scope_id());
-        let wrong = |source| Error::Socket { address: local.into(), source };
-        let open = || -> Result<End, std::io::Error> {
-            let socket = UdpSocket::bind(local)?;
-            let state = UdpSocketState::new((&socket).into())?;
-            let buffer = 4 << 20;
-            if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
-                socket2::SockRef::from(&socket).set_recv_buffer_size(buffer)?;
-            }
-            Ok(End { socket, state, peer: None })
-        };
-        let (front, mut back) = (open().map_err(wrong)?, open().map_err(wrong)?);
-        back.peer = Some(to.into());
-        let SocketAddr::V6(address) = front.socket.local_addr().map_err(wrong)? else {
-            return Err(Error::Config("the wire's address is not IPv6: give an IPv6 one".into()));
-        };
+        let open = |peer| Udp::open(local, BUFFER, BUFFER).map(|socket| End { socket, peer });
+        let (front, back) = (open(None)?, open(Some(to))?);
+        let address = front.socket.address()?;
         let shared = Arc::new(Shared::default());
         let relay = Relay {
             ends: [front, back],
@@ -141,10 +132,9 @@ const CORRUPTED: usize = 4;
 const MARKED: usize = 5;
 
 struct End {
-    socket: UdpSocket,
-    state: UdpSocketState,
+    socket: Udp,
     /// Where to send what arrives at the other end.
-    peer: Option<SocketAddr>,
+    peer: Option<SocketAddrV6>,
 }
 
 /// A datagram on the wire, ordered by when it leaves.
@@ -169,23 +159,20 @@ struct Relay {
 
 impl Relay {
     fn run(mut self) {
-        let mut buffers = vec![vec![0; 65_536]; BATCH_SIZE];
-        let mut metas = vec![RecvMeta::default(); BATCH_SIZE];
+        let mut inbox = Inbox::new();
         while !self.shared.stop.load(Ordering::Relaxed) {
             for from in 0..2 {
-                let mut each = buffers.iter_mut();
-                let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-                    std::array::from_fn(|_| IoSliceMut::new(each.next().map_or(&mut [], |b| b.as_mut_slice())));
-                let end = &self.ends[from];
-                let count = end.state.recv((&end.socket).into(), &mut slices, &mut metas).unwrap_or(0);
-                let now = Instant::now();
-                for (buffer, meta) in buffers.iter().zip(&metas).take(count) {
-                    if from == 0 {
-                        self.ends[0].peer = Some(meta.addr);
+                for _ in 0..CALLS_PER_TURN {
+                    if !self.ends[from].socket.receive(&mut inbox) {
+                        break;
                     }
-                    for datagram in buffer[..meta.len.min(buffer.len())].chunks(meta.stride.max(1)) {
-                        self.take(now, from, meta.ecn.map_or(0, |ecn| ecn as u8), datagram);
-                    }
+                    let now = Instant::now();
+                    inbox.each(|arrival, datagram| {
+                        if from == 0 {
+                            self.ends[0].peer = Some(arrival.from);
+                        }
+                        self.take(now, from, arrival.class & CE, datagram);
+                    });
                 }
             }
             self.release();
@@ -219,7 +206,7 @@ impl Relay {
             self.add(CORRUPTED);
         }
         if draws[3] < mark && ecn != 0 {
-            ecn = EcnCodepoint::Ce as u8;
+            ecn = CE;
             self.add(MARKED);
         }
         if draws[4] < duplicate {
@@ -243,9 +230,7 @@ impl Relay {
             let Some(Reverse(held)) = self.held.pop() else { return };
             let end = &self.ends[held.end];
             let Some(destination) = end.peer else { continue };
-            let ecn = EcnCodepoint::from_bits(held.ecn);
-            let transmit = Transmit { destination, ecn, contents: &held.bytes, segment_size: None, src_ip: None };
-            let sent = end.state.try_send((&end.socket).into(), &transmit).is_ok();
+            let sent = end.socket.send(destination, held.ecn, &held.bytes, None).is_ok();
             self.add(if sent { DELIVERED } else { LOST });
         }
     }

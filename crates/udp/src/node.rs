@@ -1,15 +1,19 @@
 //! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
 
+mod calls;
+mod turn;
+
 use crate::clock::{Clock, duration, span};
 use crate::config::{Config, Waiting};
 use crate::error::{Error, Reason};
 use crate::frame::{self, COOKIE, Descriptor, Frame, NOISE_HELLO, NOISE_WELCOME};
-use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Cookies, Terms};
+use crate::handshake::{Caller, Cookies, Terms};
+use crate::links::Links;
 use crate::memory::{Memory, Region, RemoteRegion};
+use crate::plane::{Plane, PlaneCounters};
 use crate::secure::random;
-use crate::session::{Opening, Session, SessionCounters, Surroundings};
-use crate::socket::{Inbox, Plane, PlaneCounters};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use crate::session::{Session, SessionCounters, Surroundings};
+use crate::socket::{Arrival, Inbox};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
@@ -105,7 +109,7 @@ struct Calling {
     id: u64,
     caller: Caller,
     cookie: [u8; COOKIE],
-    peers: Vec<SocketAddr>,
+    peers: Vec<SocketAddrV6>,
     began: Time,
     again: Time,
     tries: usize,
@@ -129,12 +133,6 @@ struct Answered {
     at: Time,
     welcome: [u8; NOISE_WELCOME],
 }
-
-/// First wait for an answer to a hello; doubles up to 16 times that. Ours.
-const HELLO_AGAIN: Span = Span::from_ms(50);
-
-/// Receiving calls per plane and turn at the most, so that sending has its turn; ours.
-const CALLS_PER_TURN: usize = 2;
 
 /// A host on the wire: one socket per plane, registered memory, connections to peers.
 ///
@@ -161,6 +159,18 @@ pub struct Node {
     /// The slot that is first in the next turn.
     turn: usize,
     last_turn: Time,
+    /// No engine has been told of a later time.
+    latest: Time,
+    /// What waits in the planes may wait for the application's answer to its last completion.
+    held: bool,
+    /// Did it answer the one before at once?
+    answers: bool,
+    /// Replies to strangers so far.
+    replies: u32,
+    /// Which planes' ports are up, as connections were told.
+    ports: Vec<bool>,
+    /// Tells of ports that go down; `None` where the system does not tell.
+    links: Option<Links>,
     /// How long to spin at present before sleeping.
     patience: Span,
 }
@@ -172,15 +182,12 @@ impl Node {
     /// If the configuration or an address does not work; the message says what would.
     pub fn bind(config: Config) -> Result<Node, Error> {
         config.check()?;
-        let planes: Vec<Plane> = config
-            .planes
-            .iter()
-            .map(|&address| Plane::open(address, config.socket_buffer))
-            .collect::<Result<_, _>>()?;
+        let planes: Vec<Plane> =
+            config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
         let profile = config.wire_profile();
         let environment = config.environment(&profile, buffer);
-        let terms = Terms::new(&profile, planes.len(), config.encrypt);
+        let terms = Terms::new(&profile, planes.len(), config.protection);
         let patience = match config.waiting {
             Waiting::Spin => Span(u64::MAX),
             Waiting::Sleep => Span::ZERO,
@@ -192,6 +199,7 @@ impl Node {
             environment,
             terms,
             cookies: Cookies::new()?,
+            ports: vec![true; planes.len()],
             planes,
             inbox: Some(Inbox::new()),
             memory: Memory::default(),
@@ -204,6 +212,11 @@ impl Node {
             counters: NodeCounters::default(),
             turn: 0,
             last_turn: clock.now(),
+            latest: clock.now(),
+            held: false,
+            answers: false,
+            replies: 0,
+            links: Links::watch(&config),
             patience,
             clock,
             config,
@@ -215,7 +228,7 @@ impl Node {
     /// # Errors
     /// If the system does not tell.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
-        self.planes.iter().map(Plane::address).collect()
+        self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
     }
 
     /// Takes a buffer into the node; only we can touch it so far.
@@ -286,7 +299,7 @@ impl Node {
             id,
             caller,
             cookie: [0; COOKIE],
-            peers: peer.iter().map(|&address| address.into()).collect(),
+            peers: peer.to_vec(),
             began: now,
             again: now,
             tries: 0,
@@ -373,6 +386,8 @@ impl Node {
         session.post(now, operation, place, descriptor);
         self.memory.hold(place);
         self.operations += 1;
+        self.heed_answer(now);
+        self.latest = now;
         if alone {
             // Nobody waits before it, so it leaves now; what is posted while it is under way gathers for fuller batches.
             self.let_one_work(connection.index as usize, now, false);
@@ -381,198 +396,9 @@ impl Node {
         Ok(operation)
     }
 
-    /// The oldest completion, if there is one; if not, moves packets once and looks again. Never waits.
-    ///
-    /// Packets move only when no completion is left, so that a node whose application does not take them holds back its
-    /// peers rather than memory.
-    pub fn poll(&mut self) -> Option<Completion> {
-        if self.completions.is_empty() {
-            self.work();
-        }
-        self.completions.pop_front()
-    }
-
-    /// The next completion; `None` if there is none within `timeout`. How it waits is configured ([`Waiting`]).
-    ///
-    /// # Errors
-    /// If the system cannot wait for sockets.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
-        if let Some(completion) = self.completions.pop_front() {
-            return Ok(Some(completion));
-        }
-        let began = self.clock.now();
-        let until = began + span(timeout);
-        let mut idle_since = began;
-        loop {
-            let moved = self.work();
-            if let Some(completion) = self.completions.pop_front() {
-                if let Waiting::Adaptive(longest) = self.config.waiting
-                    && idle_since != began
-                {
-                    // Spinning was worth while.
-                    self.patience = Span((self.patience.0 * 2).min(span(longest).0));
-                }
-                return Ok(Some(completion));
-            }
-            let now = self.clock.now();
-            if now >= until {
-                return Ok(None);
-            }
-            if moved {
-                idle_since = now;
-                continue;
-            }
-            if now.since(idle_since) < self.patience {
-                if let Waiting::Adaptive(_) = self.config.waiting {
-                    std::thread::yield_now();
-                }
-                continue;
-            }
-            if let Waiting::Adaptive(longest) = self.config.waiting {
-                self.patience = Span((self.patience.0 / 2).max(span(longest).0 / 16));
-            }
-            self.sleep(now, until)?;
-            idle_since = self.clock.now();
-        }
-    }
-
-    /// Sleeps until a socket has something or a deadline has come.
-    fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let mut at = until;
-        let mut sends = false;
-        for slot in &self.slots {
-            match &slot.state {
-                Some(State::Open(session)) => {
-                    at = at.min(session.deadline());
-                    sends |= session.wants_transmit();
-                }
-                Some(State::Calling(calling)) => at = at.min(calling.again),
-                None => {}
-            }
-        }
-        if at <= now {
-            return Ok(());
-        }
-        let nanoseconds = at.since(now).0.div_ceil(1000);
-        let timeout =
-            Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as i64 };
-        let mut sockets: Vec<PollFd<'_>> = self
-            .planes
-            .iter()
-            .map(|plane| {
-                let full = plane.is_blocked() || (sends && !plane.is_free());
-                PollFd::new(plane, if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
-            })
-            .collect();
-        let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
-        // Asleep, but attentive: the silence of a peer counts.
-        self.last_turn = self.clock.now();
-        match outcome {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::Wait(error.into())),
-        }
-    }
-
-    /// Receives, lets connections work, sends; true if anything moved.
-    fn work(&mut self) -> bool {
-        let now = self.clock.now();
-        let away = now.since(self.last_turn) > span(self.config.plane_timeout / 2);
-        self.last_turn = now;
-        let mut moved = false;
-        let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
-        for plane in 0..self.planes.len() {
-            for _ in 0..CALLS_PER_TURN {
-                let count = self.planes[plane].receive(&mut inbox);
-                inbox.each(count, |from, marked, datagram| self.handle(now, plane, from, marked, datagram));
-                moved |= count > 0;
-                if count < quinn_udp::BATCH_SIZE {
-                    break;
-                }
-            }
-        }
-        self.inbox = Some(inbox);
-        moved |= self.let_connections_work(away);
-        self.flush();
-        moved
-    }
-
-    fn let_connections_work(&mut self, away: bool) -> bool {
-        let now = self.clock.now();
-        let mut moved = false;
-        let count = self.slots.len();
-        for i in 0..count {
-            let index = (self.turn + i) % count;
-            moved |= self.let_one_work(index, now, away);
-        }
-        self.turn = (self.turn + 1) % count.max(1);
-        if self.planes.iter().any(|plane| plane.too_large) {
-            self.end_all(Reason::PayloadTooLarge);
-        }
-        moved
-    }
-
-    /// Timers and packets of the connection in a slot; true if it sent anything.
-    fn let_one_work(&mut self, index: usize, now: Time, away: bool) -> bool {
-        match &mut self.slots[index].state {
-            Some(State::Open(session)) => {
-                let mut around = Surroundings {
-                    now,
-                    planes: &mut self.planes,
-                    memory: &mut self.memory,
-                    completions: &mut self.completions,
-                };
-                let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
-                match session.work(&mut around, away) {
-                    Err(reason) => self.end(index, reason, true),
-                    Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
-                    Ok(sent) => return sent,
-                }
-            }
-            Some(State::Calling(_)) => self.call(index, now),
-            None => {}
-        }
-        false
-    }
-
-    fn end_all(&mut self, reason: Reason) {
-        for plane in &mut self.planes {
-            plane.too_large = false;
-        }
-        for index in 0..self.slots.len() {
-            if self.slots[index].state.is_some() {
-                self.end(index, reason, true);
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        for plane in &mut self.planes {
-            plane.flush();
-        }
-    }
-
-    /// Says hello again, or gives up.
-    fn call(&mut self, index: usize, now: Time) {
-        let Some(State::Calling(calling)) = &mut self.slots[index].state else { return };
-        if now.since(calling.began) > span(self.config.handshake_timeout) {
-            let reason = calling.hint.unwrap_or(Reason::NoAnswer);
-            return self.end(index, reason, true);
-        }
-        if calling.again > now {
-            return;
-        }
-        // Another plane each time: one of them may be dead.
-        let plane = calling.tries % self.planes.len();
-        calling.tries += 1;
-        let rounds = (calling.tries / self.planes.len()).min(4);
-        calling.again = now + Span(HELLO_AGAIN.0 << rounds);
-        let length = self.config.datagram();
-        let hello = frame::hello(plane as u8, calling.id, &calling.cookie, &calling.caller.hello, length);
-        self.planes[plane].push(calling.peers[plane], false, hello.len(), |out| out.extend_from_slice(&hello));
-    }
-
     /// A datagram arrived.
-    fn handle(&mut self, now: Time, plane: usize, from: SocketAddr, marked: bool, datagram: &mut [u8]) {
+    fn handle(&mut self, now: Time, plane: usize, arrival: &Arrival, datagram: &mut [u8]) {
+        let from = arrival.from;
         let length = datagram.len();
         let sealed = match frame::decode(datagram) {
             Ok(Frame::Sealed(sealed)) => sealed,
@@ -624,119 +450,25 @@ impl Node {
         };
         let mut around = Surroundings {
             now,
+            routes: &self.config.routes,
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
         };
-        if let Err(reason) = session.handle(&mut around, plane, from, marked, &sealed, datagram) {
+        if let Err(reason) = session.handle(&mut around, plane, arrival, &sealed, datagram) {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);
         }
     }
 
-    fn reply(&mut self, plane: usize, to: SocketAddr, datagram: &[u8]) {
-        // A full socket forgets it: nothing is kept for strangers.
-        if self.planes[plane].is_free() {
-            self.planes[plane].push(to, false, datagram.len(), |out| out.extend_from_slice(datagram));
+    fn end_all(&mut self, reason: Reason) {
+        for plane in &mut self.planes {
+            plane.too_large = false;
         }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "a datagram's parts and where it came from")]
-    fn handle_hello(
-        &mut self,
-        now: Time,
-        plane: usize,
-        from: SocketAddr,
-        id: u64,
-        cookie: &[u8; COOKIE],
-        noise: &[u8; NOISE_HELLO],
-        length: usize,
-    ) {
-        if !self.config.accept || length < frame::HELLO {
-            return;
-        }
-        if !self.cookies.holds(now, from, id, noise, cookie) {
-            self.counters.retries += 1;
-            let cookie = self.cookies.make(now, from, id, noise);
-            return self.reply(plane, from, &frame::retry(plane as u8, id, &cookie));
-        }
-        if let Some(answered) = self.answered.get(noise) {
-            let welcome = frame::welcome(plane as u8, id, &answered.welcome);
-            return self.reply(plane, from, &welcome);
-        }
-        let Some(answer) = Answer::new(&self.config.secret, id, noise, &self.terms) else {
-            self.counters.wrong_key += 1;
-            return self.reply(plane, from, &frame::refusal(plane as u8, id, 1));
-        };
-        self.counters.handshakes += 1;
-        // Twice a cookie's life, then no cookie can bring that hello back.
-        let old = Span::from_ms(2_000 * COOKIE_SECONDS);
-        self.answered.retain(|_, answered| now.since(answered.at) < old);
-        let full = self.open >= self.config.connections_max || self.answered.len() >= 4 * self.config.connections_max;
-        let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
-        let Ok(ours) = self.fresh_id() else { return };
-        let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };
-        if verdict.is_none() {
-            let mut peers = vec![None; self.planes.len()];
-            peers[plane] = Some(from);
-            let Ok(seed) = random() else { return };
-            let seed = u64::from_be_bytes(seed);
-            let handle = self.next_handle();
-            let opening = Opening {
-                handle,
-                remote: id,
-                secrets: &secrets,
-                calls: false,
-                peers,
-                profile: self.profile.clone(),
-                environment: self.environment,
-                seed,
-            };
-            let session = Session::new(now, &self.config, opening);
-            if self.occupy(ours, State::Open(Box::new(session))).is_err() {
-                return;
+        for index in 0..self.slots.len() {
+            if self.slots[index].state.is_some() {
+                self.end(index, reason, true);
             }
-        }
-        if self.answered.len() < 4 * self.config.connections_max {
-            self.answered.insert(*noise, Answered { at: now, welcome });
-        }
-        self.reply(plane, from, &frame::welcome(plane as u8, id, &welcome));
-    }
-
-    fn handle_welcome(&mut self, now: Time, id: u64, noise: &[u8; NOISE_WELCOME]) {
-        let Some((index, calling)) = self.calling(id) else { return };
-        let Some(outcome) = calling.caller.finish(noise) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        let peers = calling.peers.iter().map(|&address| Some(address)).collect();
-        match outcome {
-            Err(reason) => self.end(index, reason, true),
-            Ok((remote, secrets)) => {
-                let Ok(seed) = random() else { return };
-                let handle = Connection { index: index as u32, generation: self.slots[index].generation };
-                let opening = Opening {
-                    handle,
-                    remote,
-                    secrets: &secrets,
-                    calls: true,
-                    peers,
-                    profile: self.profile.clone(),
-                    environment: self.environment,
-                    seed: u64::from_be_bytes(seed),
-                };
-                let session = Session::new(now, &self.config, opening);
-                self.slots[index].state = Some(State::Open(Box::new(session)));
-                self.completions.push_back(Completion::Connected { connection: handle });
-            }
-        }
-    }
-
-    fn calling(&mut self, id: u64) -> Option<(usize, &mut Calling)> {
-        let index = *self.ids.get(&id)? as usize;
-        match &mut self.slots[index].state {
-            Some(State::Calling(calling)) => Some((index, calling)),
-            _ => None,
         }
     }
 
@@ -796,6 +528,7 @@ impl Node {
             if tell {
                 let mut around = Surroundings {
                     now: self.clock.now(),
+                    routes: &self.config.routes,
                     planes: &mut self.planes,
                     memory: &mut self.memory,
                     completions: &mut self.completions,

@@ -1,22 +1,27 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
+mod planes;
+
 use crate::config::Config;
 use crate::error::Reason;
-use crate::frame::{Descriptor, HEADER, Kind, Sealed, TAG, encode_sealed};
+use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation};
+use crate::plane::{Class, Plane};
+use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
-use crate::socket::Plane;
+use crate::socket::Arrival;
+use planes::Side;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
     Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
-    Packet, Ports, Profile, Span, Time, wire,
+    Packet, PathId, Ports, Profile, Span, Time, wire,
 };
 
 /// The engine's number for the only connection of its endpoint.
@@ -39,19 +44,6 @@ struct Receive {
     place: Place,
 }
 
-/// One plane as this connection sees it.
-struct Side {
-    /// Where the peer is on this plane, once something genuine came from there.
-    peer: Option<SocketAddr>,
-    /// When something genuine came in by this plane.
-    heard: Time,
-    /// The ping under way.
-    ping: Option<(u64, Time)>,
-    /// When to send the next one.
-    ping_at: Time,
-    up: bool,
-}
-
 /// What one connection tells of itself.
 #[derive(Clone, Debug, Default)]
 pub struct SessionCounters {
@@ -69,6 +61,8 @@ pub struct SessionCounters {
     pub received_bytes: Vec<u64>,
     /// How often each plane was found silent.
     pub silences: Vec<u64>,
+    /// How often our own port of each plane went down.
+    pub port_losses: Vec<u64>,
     /// Is each plane in use at present?
     pub up: Vec<bool>,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
@@ -117,6 +111,7 @@ pub(crate) struct Session {
 /// Everything outside a session that it needs in order to work.
 pub(crate) struct Surroundings<'a> {
     pub(crate) now: Time,
+    pub(crate) routes: &'a Routes,
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
@@ -127,7 +122,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) remote: u64,
     pub(crate) secrets: &'a Secrets,
     pub(crate) calls: bool,
-    pub(crate) peers: Vec<Option<SocketAddr>>,
+    pub(crate) peers: Vec<Option<SocketAddrV6>>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
     pub(crate) seed: u64,
@@ -148,15 +143,14 @@ impl Session {
         let (ours, theirs) =
             if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
         let planes = peers.len();
-        let side = |peer| Side { peer, heard: now, ping: None, ping_at: now, up: true };
         Session {
             handle,
             remote,
             endpoint,
             format,
-            sealer: Sealer::new(ours, config.encrypt),
-            opener: Opener::new(theirs, config.encrypt),
-            sides: peers.into_iter().map(side).collect(),
+            sealer: Sealer::new(ours, config.protection),
+            opener: Opener::new(theirs, config.protection),
+            sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
             peer_timeout: crate::clock::span(config.peer_timeout),
             heard: now,
@@ -178,6 +172,7 @@ impl Session {
                 sent_bytes: vec![0; planes],
                 received_bytes: vec![0; planes],
                 silences: vec![0; planes],
+                port_losses: vec![0; planes],
                 ..SessionCounters::default()
             },
         }
@@ -187,7 +182,7 @@ impl Session {
         SessionCounters {
             engine: *self.endpoint.stats(ONLY),
             window: self.endpoint.window(ONLY),
-            up: self.sides.iter().map(|side| side.up && side.peer.is_some()).collect(),
+            up: self.sides.iter().map(|side| side.is_used() && side.peer.is_some()).collect(),
             ..self.counters.clone()
         }
     }
@@ -242,12 +237,11 @@ impl Session {
         &mut self,
         around: &mut Surroundings<'_>,
         plane: usize,
-        from: SocketAddr,
-        marked: bool,
+        arrival: &Arrival,
         sealed: &Sealed,
         datagram: &mut [u8],
     ) -> Result<(), Reason> {
-        let now = around.now;
+        let (now, from, marked) = (around.now, arrival.from, arrival.is_marked());
         let newest = self.opener.is_newest(sealed.counter);
         let body = match self.opener.open(sealed.counter, datagram) {
             Ok(body) => &*body,
@@ -262,13 +256,13 @@ impl Session {
         };
         if !self.confirmed {
             self.confirmed = true;
-            around.completions.push_back(Completion::Accepted { connection: self.handle, from });
+            around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
         }
         self.heard = now;
         let Some(side) = self.sides.get_mut(plane) else { return Ok(()) };
         side.heard = now;
         // A peer may move; only its newest datagram says where it is.
-        if side.peer.is_none() || newest {
+        if side.peer.is_none_or(|known| newest && around.routes.has_moved(known, from)) {
             side.peer = Some(from);
         }
         if newest {
@@ -283,28 +277,20 @@ impl Session {
             Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
             Kind::Control => match wire::decode(self.format, body) {
                 Ok(packet) if !matches!(packet.header, Header::Data(_)) => {
+                    // What is marked is the way of data; acknowledgements have no say.
+                    let marked = marked && !packet.is_control();
                     self.endpoint.handle_packet(now, &complete(packet, sealed, marked, body.len()));
                 }
                 _ => self.counters.malformed += 1,
             },
             Kind::Ping => match body.first_chunk::<8>() {
-                Some(number) => self.send_small(around, plane, Kind::Pong, number),
+                Some(number) => {
+                    let path = PathId::new(plane as u8, sealed.path.entropy());
+                    self.send_small(around, path, Kind::Pong, number);
+                }
                 None => self.counters.malformed += 1,
             },
-            Kind::Pong => {
-                let number = body.first_chunk().map(|b| u64::from_be_bytes(*b));
-                let side = &mut self.sides[plane];
-                if let Some((asked, at)) = side.ping
-                    && number == Some(asked)
-                {
-                    self.counters.ping_rtt = now.since(at);
-                    if self.rtts.len() < RTTS_MAX {
-                        self.rtts.push(now.since(at));
-                    }
-                    side.ping = None;
-                    side.up = true;
-                }
-            }
+            Kind::Pong => self.handle_pong(now, plane, body),
             Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
         }
         self.drain(around)
@@ -400,17 +386,6 @@ impl Session {
         Ok(())
     }
 
-    /// Planes that take a packet now.
-    fn free(&self, planes: &[Plane]) -> u32 {
-        let open = |only_up: bool| {
-            let each = self.sides.iter().zip(planes).enumerate();
-            each.filter(|(_, (side, plane))| side.peer.is_some() && (side.up || !only_up) && plane.is_free())
-                .fold(0, |mask, (i, _)| mask | 1 << i)
-        };
-        // With every plane silent there is nothing to lose.
-        if self.sides.iter().any(|side| side.up && side.peer.is_some()) { open(true) } else { open(false) }
-    }
-
     /// Timers, then packets while planes take them; true if anything was sent.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, away: bool) -> Result<bool, Reason> {
         let now = around.now;
@@ -440,7 +415,7 @@ impl Session {
         }
         if self.credits_told != self.granted() {
             // Nothing carried the news of new receives: tell it.
-            let up = (0..self.sides.len()).find(|&i| self.sides[i].up && self.sides[i].peer.is_some());
+            let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used() && self.sides[i].peer.is_some());
             if let Some(plane) = up {
                 self.ping(around, plane);
                 sent += 1;
@@ -450,7 +425,7 @@ impl Session {
         Ok(sent > 0)
     }
 
-    fn header(&mut self, kind: Kind, path: strandway_proto::PathId) -> Sealed {
+    fn header(&mut self, kind: Kind, path: PathId) -> Sealed {
         let granted = self.granted();
         self.credits_told = granted;
         Sealed { kind, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
@@ -473,7 +448,8 @@ impl Session {
                 posted.descriptor.encode(&mut transport);
                 let payload = around.memory.read(posted.place, data.offset.get(), usize::from(data.length));
                 let sealer = &mut self.sealer;
-                around.planes[plane].push(to, true, HEADER + transport.len() + payload.len() + TAG, |out| {
+                let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
+                around.planes[plane].push(around.routes.resolve(to, packet.path), Class::Data, length, |out| {
                     let start = out.len();
                     encode_sealed(&header, out);
                     out.extend_from_slice(&transport);
@@ -483,7 +459,10 @@ impl Session {
                 self.counters.sent_bytes[plane] += u64::from(data.length);
             }
             // Probes travel in the class of data, and are marked like it.
-            _ => self.send(around, plane, to, (Kind::Control, !packet.is_control()), packet.path, &transport),
+            _ => {
+                let class = if packet.is_control() { Class::Control } else { Class::Data };
+                self.send(around, to, (Kind::Control, class), packet.path, &transport);
+            }
         }
         self.header = transport;
     }
@@ -491,15 +470,15 @@ impl Session {
     fn send(
         &mut self,
         around: &mut Surroundings<'_>,
-        plane: usize,
-        to: SocketAddr,
-        (kind, markable): (Kind, bool),
-        path: strandway_proto::PathId,
+        to: SocketAddrV6,
+        (kind, class): (Kind, Class),
+        path: PathId,
         body: &[u8],
     ) {
         let header = self.header(kind, path);
         let sealer = &mut self.sealer;
-        around.planes[plane].push(to, markable, HEADER + body.len() + TAG, |out| {
+        let length = HEADER + body.len() + sealer.tag_bytes();
+        around.planes[usize::from(path.port())].push(around.routes.resolve(to, path), class, length, |out| {
             let start = out.len();
             encode_sealed(&header, out);
             out.extend_from_slice(body);
@@ -507,59 +486,15 @@ impl Session {
         });
     }
 
-    fn send_small(&mut self, around: &mut Surroundings<'_>, plane: usize, kind: Kind, body: &[u8]) {
-        if let Some(to) = self.sides[plane].peer {
-            self.send(around, plane, to, (kind, false), strandway_proto::PathId::new(plane as u8, 0), body);
+    fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
+        if let Some(to) = self.sides[usize::from(path.port())].peer {
+            self.send(around, to, (kind, Class::Control), path, body);
         }
-    }
-
-    fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize) {
-        self.pings += 1;
-        let number = self.pings;
-        self.send_small(around, plane, Kind::Ping, &number.to_be_bytes());
-        self.sides[plane].ping = Some((number, around.now));
     }
 
     /// Is something owed, to us or by us?
     fn is_active(&self) -> bool {
         self.posted() > 0 || !self.incoming.is_empty()
-    }
-
-    /// Pings each plane, more often while something is under way; leaves those alone that do not answer while others do.
-    fn watch_planes(&mut self, around: &mut Surroundings<'_>) {
-        let now = around.now;
-        let active = self.is_active();
-        let interval = if active { Span(self.plane_timeout.0 / 4) } else { Span(self.peer_timeout.0 / 4) };
-        for i in 0..self.sides.len() {
-            if let Some((_, at)) = self.sides[i].ping
-                && now.since(at) > self.plane_timeout
-            {
-                let others = self.sides.iter().enumerate().any(|(j, side)| j != i && side.heard > at);
-                let side = &mut self.sides[i];
-                if side.up && others {
-                    side.up = false;
-                    self.counters.silences[i] += 1;
-                }
-                side.ping = None;
-            }
-            let side = &mut self.sides[i];
-            // What was meant for a quiet time comes forward when there is something to do.
-            side.ping_at = side.ping_at.min(now + interval);
-            if side.ping.is_none() && side.ping_at <= now && side.peer.is_some() {
-                side.ping_at = now + interval;
-                self.ping(around, i);
-            }
-        }
-    }
-
-    /// When to come back, though nothing may have arrived.
-    pub(crate) fn deadline(&self) -> Time {
-        let engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
-        let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| match side.ping {
-            Some((_, at)) => at + self.plane_timeout,
-            None => side.ping_at,
-        });
-        pings.fold(engine.min(self.heard + self.peer_timeout), Time::min)
     }
 
     /// Does it have packets to send that no plane takes at present?
@@ -575,7 +510,7 @@ impl Session {
     /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
     pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
         for plane in 0..self.sides.len() {
-            self.send_small(around, plane, Kind::Close, &[reason.code()]);
+            self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);
         }
     }
 
@@ -600,164 +535,4 @@ fn complete(packet: Packet, sealed: &Sealed, marked: bool, size: usize) -> Packe
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::net::SocketAddrV6;
-    use strandway_proto::packet::{Ack, Data, Nack, Offset, Psn, SackBits};
-    use strandway_proto::{PathId, Rate};
-
-    const GUARD: usize = 32;
-    const WINDOW: usize = 256;
-
-    /// What a peer that knows the keys, and means harm, may put into a datagram.
-    #[derive(Clone, Debug)]
-    enum Body {
-        Noise(Vec<u8>),
-        Data { data: Data, flags: u16, descriptor: Descriptor, length: usize },
-        Control { header: Header, flags: u16 },
-    }
-
-    fn near_or_any() -> impl Strategy<Value = u64> {
-        prop_oneof![0u64..400, any::<u64>(), (0u64..400).prop_map(|n| u64::MAX - n)]
-    }
-
-    /// Key 0 stands for the real one.
-    fn descriptors() -> impl Strategy<Value = Descriptor> {
-        prop_oneof![
-            (0u32..4).prop_map(|number| Descriptor::Send { number }),
-            any::<u32>().prop_map(|number| Descriptor::Send { number }),
-            (0u64..3, near_or_any(), any::<Option<u32>>()).prop_map(|(key, start, immediate)| Descriptor::Write {
-                key,
-                start,
-                immediate
-            }),
-        ]
-    }
-
-    fn bodies() -> impl Strategy<Value = Body> {
-        let data = (0u64..70, 0u32..4, near_or_any(), 0usize..400, 0u16..512, descriptors(), any::<bool>());
-        let data = data.prop_map(|(psn, message, offset, length, flags, descriptor, honest)| Body::Data {
-            data: Data {
-                psn: Psn::new(psn),
-                message: MessageId(message),
-                offset: Offset::new(offset),
-                length: if honest { length as u16 } else { 77 },
-            },
-            flags,
-            descriptor,
-            length,
-        });
-        let ack = (0u64..1 << 24, 0u64..1 << 24, any::<u64>(), 0u64..1 << 24, any::<u32>(), any::<u32>(), any::<u16>());
-        let ack = ack.prop_map(|(cumulative, base, sack, acked, path, received, out_of_order)| {
-            Header::Ack(Ack {
-                cumulative: Psn::new(cumulative % 5 * (1 + cumulative / 5)),
-                sack_base: Psn::new(base),
-                sack: SackBits::new(sack),
-                acked: Psn::new(acked),
-                path: PathId(path),
-                received,
-                out_of_order,
-            })
-        });
-        let nack = (0u64..1 << 24, 0u64..1 << 24, any::<u32>()).prop_map(|(psn, cumulative, path)| {
-            Header::Nack(Nack {
-                psn: Psn::new(psn),
-                cumulative: Psn::new(cumulative),
-                path: PathId(path),
-                reason: Default::default(),
-            })
-        });
-        let other = prop_oneof![Just(Header::Cnp), any::<u32>().prop_map(|number| Header::Probe { number })];
-        let control = (prop_oneof![ack, nack, other], 0u16..512);
-        prop_oneof![
-            1 => prop::collection::vec(any::<u8>(), 0..80).prop_map(Body::Noise),
-            4 => data,
-            2 => control.prop_map(|(header, flags)| Body::Control { header, flags }),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
-        /// The peer has the keys, so everything it says is genuine; still it writes where it may and nowhere else.
-        #[test]
-        fn a_malicious_peer_writes_into_its_window_and_its_receives_only(
-            steps in prop::collection::vec((bodies(), 0usize..5, any::<u32>(), any::<u16>()), 1..60),
-            profile in prop::sample::select(vec!["uec", "strack_fast", "rocev2", "rocev2_sr"]),
-        ) {
-            let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
-            let config = Config::new(&[1; 32]).expect("long enough").profile(profile).expect("a preset").plane(address);
-            let mut planes = vec![Plane::open(address, 1 << 16).expect("a socket")];
-            let mut memory = Memory::default();
-            let buffer = memory.register(vec![0; 4 * GUARD + 2 * WINDOW]);
-            let (ours, theirs) = (GUARD..GUARD + WINDOW, 3 * GUARD + WINDOW..3 * GUARD + 2 * WINDOW);
-            let handle = Connection::test(0);
-            let remote = memory.expose(buffer, &ours, handle).expect("a key");
-            let wire_profile = Arc::new(config.wire_profile());
-            let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
-            let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
-            let opening = Opening {
-                handle, remote: 1, secrets: &secrets, calls: false, peers: vec![None],
-                profile: wire_profile.clone(), environment, seed: 1,
-            };
-            let mut session = Session::new(Time::ZERO, &config, opening);
-            let place = memory.place(buffer, &theirs).expect("within");
-            memory.hold(place);
-            session.receive(Operation(0), place);
-            let source = memory.place(buffer, &(0..8)).expect("within");
-            memory.hold(source);
-            session.post(Time::ZERO, Operation(1), source, Descriptor::Write { key: 1, start: 0, immediate: None });
-            let mut sealer = Sealer::new(&secrets.from_caller, false);
-            let mut completions = VecDeque::new();
-            // Nobody reads it.
-            let from = planes[0].address().expect("bound");
-            for (step, (body, kind, path, credits)) in steps.into_iter().enumerate() {
-                let mut bytes = Vec::new();
-                let header = |connection| Packet {
-                    source: HostId(0), destination: HostId(0), connection: ConnectionId(connection), path: PathId(0),
-                    size: 0, flags: Flags(0), header: Header::Cnp,
-                };
-                let kind = match &body {
-                    Body::Noise(_) => [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close][kind],
-                    Body::Data { .. } => Kind::Data,
-                    Body::Control { .. } => Kind::Control,
-                };
-                let sealed = Sealed { kind, path: PathId(path), credits, connection: 1, counter: sealer.next() };
-                encode_sealed(&sealed, &mut bytes);
-                match body {
-                    Body::Noise(noise) => bytes.extend(noise),
-                    Body::Data { data, flags, descriptor, length } => {
-                        let packet = Packet { header: Header::Data(data), flags: Flags(flags), ..header(0) };
-                        wire::encode(wire_profile.wire, &packet, &mut bytes).expect("it fits");
-                        let descriptor = match descriptor {
-                            Descriptor::Write { key: 0, start, immediate } => {
-                                Descriptor::Write { key: remote.key, start, immediate }
-                            }
-                            other => other,
-                        };
-                        descriptor.encode(&mut bytes);
-                        bytes.extend(vec![0xee; length]);
-                    }
-                    Body::Control { header: control, flags } => {
-                        let packet = Packet { header: control, flags: Flags(flags), ..header(0) };
-                        wire::encode(wire_profile.wire, &packet, &mut bytes).expect("it fits");
-                    }
-                }
-                sealer.seal(&mut bytes, 0);
-                let now = Time::ZERO + Span::from_us(step as u64 + 1);
-                let mut around =
-                    Surroundings { now, planes: &mut planes, memory: &mut memory, completions: &mut completions };
-                let alive = session.handle(&mut around, 0, from, false, &sealed, &mut bytes).is_ok()
-                    && session.work(&mut around, false).is_ok();
-                let all = memory.bytes(buffer).expect("registered");
-                for (i, &byte) in all.iter().enumerate() {
-                    prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);
-                }
-                if !alive {
-                    break;
-                }
-            }
-        }
-    }
-}
+mod tests;

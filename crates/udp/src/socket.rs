@@ -1,207 +1,162 @@
-//! One plane: a UDP socket, datagrams batched in both directions.
+//! A UDP/IPv6 socket: datagrams with their ECN bits, coalesced by the kernel where it can (GSO, GRO), stamped on arrival.
 
 use crate::error::Error;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
-use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use nix::sys::time::TimeSpec;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of one send at the most: what a UDP datagram over IPv6 can hold, less some.
-const BATCH_BYTES: usize = 64_000;
-/// Batches that wait for a socket at the most before the plane takes no more; ours. It takes what was begun, so a few more
-/// than this may wait.
-const WAITING_MAX: usize = 4;
+/// ECT(0): switches may mark this datagram instead of dropping it.
+pub(crate) const ECT: u8 = 2;
+/// Both ECN bits: marked.
+pub(crate) const CE: u8 = 3;
 
-/// Datagrams of equal length (the last may be shorter) to one address: one system call.
-struct Batch {
-    bytes: Vec<u8>,
-    to: SocketAddr,
-    markable: bool,
-    segment: usize,
-    count: usize,
-    closed: bool,
+/// What is known of the datagrams of one receiving call, all from one sender.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) from: SocketAddrV6,
+    /// DSCP and ECN, as the last switch left them.
+    pub(crate) class: u8,
+    /// How long ago the kernel saw them.
+    pub(crate) age: Duration,
 }
 
-/// What a plane counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaneCounters {
-    /// Datagrams handed to the kernel.
-    pub sent: u64,
-    /// Their bytes, without UDP and IP headers.
-    pub sent_bytes: u64,
-    /// System calls that took.
-    pub send_calls: u64,
-    /// Datagrams received.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// System calls that took, those that found nothing included.
-    pub receive_calls: u64,
-    /// Datagrams that the kernel refused to send (no route, interface down, firewall).
-    pub refused: u64,
+impl Arrival {
+    pub(crate) const fn is_marked(&self) -> bool {
+        self.class & CE == CE
+    }
 }
 
-pub(crate) struct Plane {
-    socket: UdpSocket,
-    state: UdpSocketState,
-    batches: VecDeque<Batch>,
-    spare: Vec<Vec<u8>>,
-    /// The socket's send buffer is full.
-    blocked: bool,
-    /// A datagram was larger than the interface takes.
-    pub(crate) too_large: bool,
-    pub(crate) counters: PlaneCounters,
-}
-
-/// Buffers for one receiving call.
+/// The buffer of a receiving call.
 pub(crate) struct Inbox {
-    buffers: Vec<Vec<u8>>,
-    metas: Vec<RecvMeta>,
+    bytes: Vec<u8>,
+    control: Vec<u8>,
+    arrival: Arrival,
+    length: usize,
+    stride: usize,
 }
 
 impl Inbox {
     pub(crate) fn new() -> Inbox {
-        Inbox { buffers: vec![vec![0; 65_536]; BATCH_SIZE], metas: vec![RecvMeta::default(); BATCH_SIZE] }
+        let nowhere = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+        Inbox {
+            bytes: vec![0; 65_536],
+            // Traffic class, segment size, time stamp, and room to spare.
+            control: cmsg_space!(i32, i32, TimeSpec, [u8; 64]),
+            arrival: Arrival { from: nowhere, class: 0, age: Duration::ZERO },
+            length: 0,
+            stride: 0,
+        }
     }
 
-    /// Gives every datagram of the last call to `take`: its sender, whether it is marked, its bytes.
-    pub(crate) fn each(&mut self, count: usize, mut take: impl FnMut(SocketAddr, bool, &mut [u8])) {
-        for (buffer, meta) in self.buffers.iter_mut().zip(&self.metas).take(count) {
-            let length = meta.len.min(buffer.len());
-            let marked = meta.ecn == Some(EcnCodepoint::Ce);
-            for datagram in buffer[..length].chunks_mut(meta.stride.max(1)) {
-                take(meta.addr, marked, datagram);
-            }
+    /// Bytes and datagrams of the last call.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.length, self.length.div_ceil(self.stride.max(1)))
+    }
+
+    /// Gives every datagram of the last call to `take`.
+    pub(crate) fn each(&mut self, mut take: impl FnMut(&Arrival, &mut [u8])) {
+        for datagram in self.bytes[..self.length].chunks_mut(self.stride.max(1)) {
+            take(&self.arrival, datagram);
         }
     }
 }
 
-impl Plane {
-    pub(crate) fn open(address: SocketAddrV6, buffer: usize) -> Result<Plane, Error> {
+/// A socket that never blocks.
+pub(crate) struct Udp {
+    socket: UdpSocket,
+}
+
+impl Udp {
+    /// Opens it, with buffers of so many bytes if the system gives them.
+    pub(crate) fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
         let wrong = |source| Error::Socket { address: address.into(), source };
         let socket = UdpSocket::bind(address).map_err(wrong)?;
-        let state = UdpSocketState::new((&socket).into()).map_err(wrong)?;
+        socket.set_nonblocking(true).map_err(wrong)?;
+        let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
         // Beyond the system's limit only with a privilege; the plain call gives what the limit allows.
-        let plain = socket2::SockRef::from(&socket);
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
-            plain.set_recv_buffer_size(buffer).map_err(wrong)?;
+        if setsockopt(&socket, sockopt::RcvBufForce, &receive).is_err() {
+            set(setsockopt(&socket, sockopt::RcvBuf, &receive))?;
         }
-        plain.set_send_buffer_size(buffer).map_err(wrong)?;
-        Ok(Plane {
-            socket,
-            state,
-            batches: VecDeque::new(),
-            spare: Vec::new(),
-            blocked: false,
-            too_large: false,
-            counters: PlaneCounters::default(),
-        })
+        if setsockopt(&socket, sockopt::SndBufForce, &send).is_err() {
+            set(setsockopt(&socket, sockopt::SndBuf, &send))?;
+        }
+        set(setsockopt(&socket, sockopt::Ipv6RecvTClass, &true))?;
+        set(setsockopt(&socket, sockopt::Ipv6DontFrag, &true))?;
+        // Without these two, datagrams come one by one, and round trips include the time that the receiver slept.
+        let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
+        Ok(Udp { socket })
     }
 
-    pub(crate) fn address(&self) -> Result<SocketAddr, Error> {
-        self.socket.local_addr().map_err(Error::Wait)
+    pub(crate) fn address(&self) -> Result<SocketAddrV6, Error> {
+        match self.socket.local_addr() {
+            Ok(std::net::SocketAddr::V6(address)) => Ok(address),
+            Ok(std::net::SocketAddr::V4(_)) => unreachable!("it was bound to an IPv6 address"),
+            Err(error) => Err(Error::Wait(error)),
+        }
     }
 
-    /// Bytes that the socket can hold, as the kernel counts them.
+    /// Bytes that it can hold of what arrived, as the kernel counts them.
     pub(crate) fn buffer(&self) -> usize {
-        socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(212_992)
+        nix::sys::socket::getsockopt(&self.socket, sockopt::RcvBuf).unwrap_or(212_992)
     }
 
-    /// Datagrams per sending call at the most; 1 without GSO.
-    pub(crate) fn segments(&self) -> usize {
-        self.state.max_gso_segments()
-    }
-
-    /// Does it take another datagram?
-    pub(crate) fn is_free(&self) -> bool {
-        !self.blocked && self.batches.len() <= WAITING_MAX
-    }
-
-    /// Is the socket's send buffer full?
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
-    /// Adds a datagram of `length` bytes that `write` appends; `markable`: switches may mark it (ECT). Full batches leave at once, the rest with [`Plane::flush`].
-    pub(crate) fn push(&mut self, to: SocketAddr, markable: bool, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        let segments = self.state.max_gso_segments();
-        let fits = self.batches.back().is_some_and(|batch| {
-            !batch.closed
-                && batch.to == to
-                && batch.markable == markable
-                && batch.count < segments
-                && length <= batch.segment
-                && batch.bytes.len() + length <= BATCH_BYTES
-        });
-        if !fits {
-            if !self.batches.is_empty() {
-                self.flush();
+    /// Sends `bytes` as one datagram, or as many of `segment` bytes (the last may be shorter).
+    pub(crate) fn send(&self, to: SocketAddrV6, class: u8, bytes: &[u8], segment: Option<u16>) -> nix::Result<()> {
+        let (to, class) = (SockaddrIn6::from(to), i32::from(class));
+        let class = ControlMessage::Ipv6TClass(&class);
+        let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
+        match &segment {
+            Some(segment) => {
+                let control = [class, ControlMessage::UdpGsoSegments(segment)];
+                sendmsg(fd, &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to))
             }
-            let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
-            bytes.clear();
-            self.batches.push_back(Batch { bytes, to, markable, segment: length, count: 0, closed: false });
+            None => sendmsg(fd, &slices, &[class], MsgFlags::MSG_DONTWAIT, Some(&to)),
         }
-        let batch = self.batches.back_mut().expect("there is one now");
-        let before = batch.bytes.len();
-        write(&mut batch.bytes);
-        debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
-        batch.count += 1;
-        batch.closed = length < batch.segment;
+        .map(|_| ())
     }
 
-    /// Sends what waits, until the socket takes no more.
-    pub(crate) fn flush(&mut self) {
-        self.blocked = false;
-        while let Some(batch) = self.batches.front() {
-            let transmit = Transmit {
-                destination: batch.to,
-                ecn: batch.markable.then_some(EcnCodepoint::Ect0),
-                contents: &batch.bytes,
-                segment_size: (batch.count > 1).then_some(batch.segment),
-                src_ip: None,
-            };
-            self.counters.send_calls += 1;
-            match self.state.try_send((&self.socket).into(), &transmit) {
-                Ok(()) => {
-                    self.counters.sent += batch.count as u64;
-                    self.counters.sent_bytes += batch.bytes.len() as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = true;
-                    return;
-                }
-                // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
-                Err(error) => {
-                    self.counters.refused += batch.count as u64;
-                    self.too_large |= error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error());
-                }
-            }
-            if let Some(batch) = self.batches.pop_front() {
-                self.spare.push(batch.bytes);
-            }
-        }
-    }
-
-    /// Receives what is there: how many entries of the inbox are filled.
-    pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> usize {
-        self.counters.receive_calls += 1;
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = {
-            let mut buffers = inbox.buffers.iter_mut();
-            std::array::from_fn(|_| IoSliceMut::new(buffers.next().map_or(&mut [], |b| b.as_mut_slice())))
-        };
+    /// Receives what one call gives; false if there was nothing.
+    pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
+        inbox.length = 0;
+        let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
+        let (fd, control) = (self.socket.as_raw_fd(), Some(inbox.control.as_mut_slice()));
         // Errors are those of earlier sends (a peer's port is closed); nothing is lost by trying again later.
-        let count = self.state.recv((&self.socket).into(), &mut slices, &mut inbox.metas).unwrap_or(0);
-        for meta in &inbox.metas[..count] {
-            self.counters.received += meta.len.div_ceil(meta.stride.max(1)) as u64;
-            self.counters.received_bytes += meta.len as u64;
+        let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
+            return false;
+        };
+        let Some(from) = got.address else { return false };
+        (inbox.length, inbox.stride) = (got.bytes, got.bytes);
+        inbox.arrival = Arrival { from: from.into(), class: 0, age: Duration::ZERO };
+        for message in got.cmsgs().into_iter().flatten() {
+            match message {
+                ControlMessageOwned::Ipv6TClass(class) => inbox.arrival.class = class as u8,
+                ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => inbox.stride = stride as usize,
+                ControlMessageOwned::ScmTimestampns(at) => {
+                    let at = UNIX_EPOCH + Duration::from(at);
+                    inbox.arrival.age = SystemTime::now().duration_since(at).unwrap_or_default();
+                }
+                _ => {}
+            }
         }
-        count
+        true
     }
 }
 
-impl AsFd for Plane {
+impl AsFd for Udp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Does the kernel take this error for "no GSO on this interface"? EIO: no checksum offload; EINVAL: no such option.
+pub(crate) fn lacks_gso(error: Errno) -> bool {
+    matches!(error, Errno::EIO | Errno::EINVAL)
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::Duration;
-use strandway_udp::{Completion, Config, Error, Node, Reason, RemoteRegion};
+use strandway_udp::{Completion, Config, Error, Node, Protection, Reason, RemoteRegion};
 use support::{Pair, config, local, v6};
 
 #[test]
@@ -75,7 +75,7 @@ fn nodes_that_do_not_fit_each_other_say_why() {
     let cases: [(&str, Change, Reason); 5] = [
         ("key", |c| c.secret = strandway_udp::Secret::new(&[8; 32]).expect("long enough"), Reason::WrongKey),
         ("payload", |c| c.payload = 1_000, Reason::OtherPayload),
-        ("encryption", |c| c.encrypt = false, Reason::OtherEncryption),
+        ("encryption", |c| c.protection = Protection::Authenticated, Reason::OtherProtection),
         ("profile", |c| *c = config("strack", 1), Reason::OtherProfile),
         ("full", |c| c.retransmit_min = c.retransmit_min * 2, Reason::OtherProfile),
     ];

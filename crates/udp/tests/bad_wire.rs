@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Reason, Waiting};
+use strandway_udp::{Completion, Protection, Reason, Waiting};
 use support::{Pair, config, pattern};
 
 const BAD: Impairment = Impairment {
@@ -20,7 +20,7 @@ const BAD: Impairment = Impairment {
 /// Writes of many sizes, back to back, into one region; and sends among them.
 fn messages_arrive_intact(profile: &str, encrypt: bool) {
     let mut config = config(profile, 1);
-    config.encrypt = encrypt;
+    config.protection = if encrypt { Protection::Encrypted } else { Protection::Authenticated };
     let mut pair = Pair::new(config, Some(BAD), 1);
     let sizes = [0, 1, 63, 64, 1_343, 1_344, 1_345, 4_096, 10_000, 100_000, 5, 300_000];
     let total: usize = sizes.iter().sum();

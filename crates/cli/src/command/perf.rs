@@ -134,7 +134,7 @@ fn config(args: &PerfCommon, planes: Vec<SocketAddrV6>) -> Result<Config, Failur
     let mut config = Config::new(&key)?.profile(&args.profile)?;
     config.planes = planes;
     config.payload = args.payload;
-    config.encrypt = !args.plain;
+    config.protection = args.protection.into();
     config.rate = Rate::from_gbps(args.rate_gbps.clamp(1, 100_000));
     config.base_rtt = Span::from_us(args.rtt_us.clamp(1, 10_000_000));
     config.waiting = match args.waiting {
@@ -197,7 +197,7 @@ fn json(args: &PerfClientArgs, whole: &Stretch, seconds: &[Stretch]) -> String {
     object["connections"] = args.connections.into();
     object["profile"] = args.common.profile.clone().into();
     object["payload"] = args.common.payload.into();
-    object["encrypted"] = (!args.common.plain).into();
+    object["protection"] = args.common.protection.name().into();
     object["seconds"] = seconds.iter().map(row).collect();
     format!("{object:#}\n")
 }

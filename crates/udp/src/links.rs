@@ -1,0 +1,157 @@
+//! Our own ports as the kernel sees them: rtnetlink tells at once when one loses its carrier or is taken down.
+
+use crate::config::Config;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
+use std::net::Ipv6Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// `RTMGRP_LINK` of linux/rtnetlink.h.
+const GROUP_LINK: u32 = 1;
+/// `RTM_NEWLINK`, `RTM_DELLINK` and `RTM_GETLINK` of the same.
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+/// `NLM_F_REQUEST | NLM_F_DUMP` of linux/netlink.h.
+const REQUEST_ALL: u16 = 0x301;
+/// `IFF_UP` and `IFF_LOWER_UP` of linux/if.h: taken up by the administrator, and has a carrier.
+const WORKS: u32 = 1 | 0x1_0000;
+/// Bytes of a `nlmsghdr`.
+const HEADER: usize = 16;
+
+/// A subscription to the state of network interfaces.
+pub(crate) struct Links {
+    socket: OwnedFd,
+    /// The interface of each plane, if it is known, and whether it works.
+    planes: Vec<Option<(u32, bool)>>,
+    buffer: Vec<u8>,
+}
+
+impl Links {
+    /// Watches the interfaces of a node's planes; `None` if the system does not let us, or knows none of them.
+    pub(crate) fn watch(config: &Config) -> Option<Links> {
+        let planes: Vec<Option<(u32, bool)>> = (0..config.planes.len())
+            .map(|plane| {
+                let name = match config.devices.get(plane) {
+                    Some(name) => name.clone(),
+                    None => device_of(*config.planes[plane].ip())?,
+                };
+                if_nametoindex(name.as_str()).ok().map(|index| (index, true))
+            })
+            .collect();
+        if planes.iter().all(Option::is_none) {
+            return None;
+        }
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP_LINK)).ok()?;
+        let mut links = Links { socket, planes, buffer: vec![0; 32_768] };
+        // A header, and the address family "any" with its padding.
+        let mut request = [0; 20];
+        request[..4].copy_from_slice(&20u32.to_ne_bytes());
+        request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
+        request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
+        send(links.socket.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
+        links.read();
+        Some(links)
+    }
+
+    /// Does the port of a plane work, as far as we know?
+    pub(crate) fn is_up(&self, plane: usize) -> bool {
+        self.planes.get(plane).copied().flatten().is_none_or(|(_, up)| up)
+    }
+
+    /// Takes in what the kernel has told since.
+    pub(crate) fn read(&mut self) {
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return,
+                Ok(length) => take(&self.buffer[..length.min(self.buffer.len())], &mut self.planes),
+                // So much has happened that some of it was lost: the next change tells.
+                Err(nix::errno::Errno::ENOBUFS) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl AsFd for Links {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The interface that has an address.
+fn device_of(address: Ipv6Addr) -> Option<String> {
+    let each = getifaddrs().ok()?;
+    each.into_iter()
+        .find(|one| one.address.as_ref().and_then(|a| a.as_sockaddr_in6()).is_some_and(|a| a.ip() == address))
+        .map(|one| one.interface_name)
+}
+
+/// Reads the messages of one datagram.
+fn take(mut bytes: &[u8], planes: &mut [Option<(u32, bool)>]) {
+    let word = |bytes: &[u8], at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+    while let Some(length) = word(bytes, 0) {
+        let length = (length as usize).max(HEADER);
+        let Some(message) = bytes.get(..length) else { return };
+        let kind = message.get(4..).and_then(|b| b.first_chunk()).map(|b| u16::from_ne_bytes(*b));
+        // An `ifinfomsg`: index at 4, flags at 8.
+        if let (Some(kind @ (NEW_LINK | DELETE_LINK)), Some(index), Some(flags)) =
+            (kind, word(message, HEADER + 4), word(message, HEADER + 8))
+        {
+            for (watched, up) in planes.iter_mut().flatten() {
+                if *watched == index {
+                    *up = kind == NEW_LINK && flags & WORKS == WORKS;
+                }
+            }
+        }
+        // Messages begin at multiples of four.
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn link(kind: u16, index: u32, flags: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(32u32.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend([0; 4]);
+        bytes.extend(index.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes
+    }
+
+    #[test]
+    fn a_lost_carrier_and_a_deleted_interface_are_seen() {
+        let mut planes = [Some((7, true)), None, Some((9, true))];
+        take(&[link(NEW_LINK, 7, 1), link(NEW_LINK, 8, 0), link(DELETE_LINK, 9, WORKS)].concat(), &mut planes);
+        assert_eq!(planes, [Some((7, false)), None, Some((9, false))]);
+        take(&link(NEW_LINK, 7, WORKS | 0x40), &mut planes);
+        assert_eq!(planes[0], Some((7, true)));
+    }
+
+    #[test]
+    fn loopback_is_up() {
+        let config = Config::new(&[0; 16]).expect("a key").plane("[::1]:0".parse().expect("an address"));
+        let links = Links::watch(&config).expect("rtnetlink needs no privilege");
+        assert!(links.is_up(0) && links.planes[0].is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut planes = [Some((7, true))];
+            take(&bytes, &mut planes);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Turns of a node: receiving, timers, sending, waiting.
+
+use super::{Completion, Node, State};
+use crate::clock::span;
+use crate::config::Waiting;
+use crate::error::{Error, Reason};
+use crate::session::Surroundings;
+use crate::socket::Inbox;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::time::Duration;
+use strandway_proto::{Span, Time};
+
+/// Receiving calls per plane and turn at the most, so that sending has its turn; ours.
+const CALLS_PER_TURN: usize = 16;
+/// A call that gave less has nearly emptied its socket; ours: two packets of 4 KiB.
+const BULK: usize = 8_192;
+/// An application that posts so soon after its last completion has answered it; ours: less than a wake-up costs.
+const ANSWER: Span = Span::from_us(20);
+
+impl Node {
+    /// The oldest completion, if there is one; if not, moves packets once and looks again. Never waits.
+    ///
+    /// Packets move only when no completion is left, so that a node whose application does not take them holds back its
+    /// peers rather than memory.
+    pub fn poll(&mut self) -> Option<Completion> {
+        self.let_go();
+        if self.completions.is_empty() {
+            self.work();
+        }
+        self.completions.pop_front()
+    }
+
+    /// The next completion; `None` if there is none within `timeout`. How it waits is configured ([`Waiting`]).
+    ///
+    /// # Errors
+    /// If the system cannot wait for sockets.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
+        self.let_go();
+        if let Some(completion) = self.completions.pop_front() {
+            return Ok(Some(completion));
+        }
+        let began = self.clock.now();
+        let until = began + span(timeout);
+        let mut idle_since = began;
+        loop {
+            let moved = self.work();
+            if let Some(completion) = self.completions.pop_front() {
+                if let Waiting::Adaptive(longest) = self.config.waiting
+                    && idle_since != began
+                {
+                    // Spinning was worth while.
+                    self.patience = Span((self.patience.0 * 2).min(span(longest).0));
+                }
+                return Ok(Some(completion));
+            }
+            let now = self.clock.now();
+            if now >= until {
+                return Ok(None);
+            }
+            if moved {
+                idle_since = now;
+                continue;
+            }
+            if now.since(idle_since) < self.patience {
+                if let Waiting::Adaptive(_) = self.config.waiting {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            if let Waiting::Adaptive(longest) = self.config.waiting {
+                self.patience = Span((self.patience.0 / 2).max(span(longest).0 / 16));
+            }
+            self.sleep(now, until)?;
+            idle_since = self.clock.now();
+        }
+    }
+
+    /// Sleeps until a socket has something or a deadline has come.
+    fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
+        let mut at = until;
+        let mut sends = false;
+        for slot in &self.slots {
+            match &slot.state {
+                Some(State::Open(session)) => {
+                    at = at.min(session.deadline());
+                    sends |= session.wants_transmit();
+                }
+                Some(State::Calling(calling)) => at = at.min(calling.again),
+                None => {}
+            }
+        }
+        if at <= now {
+            return Ok(());
+        }
+        let nanoseconds = at.since(now).0.div_ceil(1000);
+        let timeout =
+            Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as i64 };
+        let mut sockets: Vec<PollFd<'_>> = self
+            .planes
+            .iter()
+            .map(|plane| {
+                let full = plane.is_blocked() || (sends && !plane.is_free());
+                PollFd::new(plane, if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+            })
+            .collect();
+        if let Some(links) = &self.links {
+            sockets.push(PollFd::new(links, PollFlags::IN));
+        }
+        let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        if let Some(links) = &mut self.links {
+            links.read();
+        }
+        // Asleep, but attentive: the silence of a peer counts.
+        self.last_turn = self.clock.now();
+        match outcome {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::Wait(error.into())),
+        }
+    }
+
+    /// Receives, lets connections work, sends; true if anything moved.
+    fn work(&mut self) -> bool {
+        let now = self.clock.now();
+        let away = now.since(self.last_turn) > span(self.config.plane_timeout / 2);
+        self.last_turn = now;
+        let mut moved = false;
+        let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
+        for plane in 0..self.planes.len() {
+            for _ in 0..CALLS_PER_TURN {
+                if !self.planes[plane].receive(&mut inbox) {
+                    break;
+                }
+                moved = true;
+                inbox.each(|arrival, datagram| {
+                    // The time at which the kernel had it, so that round trips leave out how long we slept.
+                    let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
+                    self.latest = at;
+                    self.handle(at, plane, arrival, datagram);
+                });
+                // Little came, so little waits: what still does has its turn soon.
+                if inbox.size().0 < BULK {
+                    break;
+                }
+            }
+        }
+        self.inbox = Some(inbox);
+        self.watch_ports();
+        moved |= self.let_connections_work(away);
+        if self.completions.is_empty() || !self.answers {
+            self.flush();
+        } else {
+            // The application is likely to answer at once, in the same datagrams.
+            self.held = true;
+        }
+        moved
+    }
+
+    /// Sends what was held back for an answer that did not come.
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.answers = false;
+            self.flush();
+        }
+    }
+
+    /// The application posts something: soon enough after its last completion that acknowledgements should wait for it?
+    pub(super) fn heed_answer(&mut self, now: Time) {
+        self.held = false;
+        self.answers = now.since(self.latest) < ANSWER;
+    }
+
+    /// Tells connections which of our own ports went down or came back.
+    fn watch_ports(&mut self) {
+        let now = self.latest;
+        for plane in 0..self.planes.len() {
+            let up = !self.planes[plane].unreachable && self.links.as_ref().is_none_or(|links| links.is_up(plane));
+            if std::mem::replace(&mut self.ports[plane], up) == up {
+                continue;
+            }
+            for slot in &mut self.slots {
+                if let Some(State::Open(session)) = &mut slot.state {
+                    session.handle_port(now, plane, up);
+                }
+            }
+        }
+    }
+
+    fn let_connections_work(&mut self, away: bool) -> bool {
+        let now = self.clock.now();
+        self.latest = now;
+        let mut moved = false;
+        let count = self.slots.len();
+        for i in 0..count {
+            let index = (self.turn + i) % count;
+            moved |= self.let_one_work(index, now, away);
+        }
+        self.turn = (self.turn + 1) % count.max(1);
+        if self.planes.iter().any(|plane| plane.too_large) {
+            self.end_all(Reason::PayloadTooLarge);
+        }
+        moved
+    }
+
+    /// Timers and packets of the connection in a slot; true if it sent anything.
+    pub(super) fn let_one_work(&mut self, index: usize, now: Time, away: bool) -> bool {
+        match &mut self.slots[index].state {
+            Some(State::Open(session)) => {
+                let mut around = Surroundings {
+                    now,
+                    routes: &self.config.routes,
+                    planes: &mut self.planes,
+                    memory: &mut self.memory,
+                    completions: &mut self.completions,
+                };
+                let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
+                match session.work(&mut around, away) {
+                    Err(reason) => self.end(index, reason, true),
+                    Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
+                    Ok(sent) => return sent,
+                }
+            }
+            Some(State::Calling(_)) => self.call(index, now),
+            None => {}
+        }
+        false
+    }
+
+    pub(super) fn flush(&mut self) {
+        for plane in &mut self.planes {
+            plane.flush();
+        }
+    }
+}

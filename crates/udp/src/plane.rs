@@ -1,0 +1,250 @@
+//! One plane: its sockets, and datagrams gathered per address until one system call sends them.
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::socket::{ECT, Inbox, Udp, lacks_gso};
+use nix::errno::Errno;
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bytes of one send at the most: what a UDP datagram over IPv6 can hold, less some.
+const BATCH_BYTES: usize = 64_000;
+/// Datagrams of one send at the most: Linux, `UDP_MAX_SEGMENTS` before 6.9.
+const SEGMENTS_MAX: usize = 64;
+/// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,
+/// so a few more than this may wait.
+const BATCHES_MAX: usize = 8;
+/// How switches should treat a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// May be marked.
+    Data,
+    /// Goes before data, where the fabric has a class for it.
+    Control,
+}
+
+/// Datagrams of equal length (the last may be shorter) to one address: one system call.
+struct Batch {
+    bytes: Vec<u8>,
+    to: SocketAddrV6,
+    class: Class,
+    segment: usize,
+    count: usize,
+    closed: bool,
+}
+
+impl Batch {
+    /// Does another datagram of this length fit behind the others?
+    fn takes(&self, to: SocketAddrV6, class: Class, length: usize, segments: usize) -> bool {
+        !self.closed
+            && self.to == to
+            && self.class == class
+            && self.count < segments
+            && length <= self.segment
+            && self.bytes.len() + length <= BATCH_BYTES
+    }
+
+    /// Is it one short datagram of control that a longer one may overtake? Then both leave by one system call.
+    fn yields(&self, to: SocketAddrV6, length: usize, segments: usize) -> bool {
+        self.count == 1
+            && segments > 1
+            && self.class == Class::Control
+            && self.to == to
+            && length > self.segment
+            && self.bytes.len() + length <= BATCH_BYTES
+    }
+}
+
+/// What a plane counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaneCounters {
+    /// Datagrams handed to the kernel.
+    pub sent: u64,
+    /// Their bytes, without UDP and IP headers.
+    pub sent_bytes: u64,
+    /// System calls that took.
+    pub send_calls: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// System calls that took, those that found nothing included.
+    pub receive_calls: u64,
+    /// Datagrams that the kernel refused to send (no route, interface down, firewall).
+    pub refused: u64,
+}
+
+pub(crate) struct Plane {
+    socket: Udp,
+    /// More sockets on ports of their own, to send from only: source ports that ECMP tells apart.
+    sources: Vec<Udp>,
+    /// Datagrams per sending call; 1 where the kernel or the interface has no GSO.
+    segments: usize,
+    /// Traffic class of [`Class::Control`].
+    control: u8,
+    batches: VecDeque<(u16, Batch)>,
+    spare: Vec<Vec<u8>>,
+    /// The socket's send buffer is full.
+    blocked: bool,
+    /// A datagram was larger than the interface takes.
+    pub(crate) too_large: bool,
+    /// The kernel has no way out for this plane: its port is down.
+    pub(crate) unreachable: bool,
+    pub(crate) counters: PlaneCounters,
+}
+
+impl Plane {
+    /// Opens the sockets of a plane.
+    pub(crate) fn open(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
+        let (receive, send) = (config.socket_buffer, config.send_buffer());
+        let socket = Udp::open(address, receive, send)?;
+        let any_port = SocketAddrV6::new(*address.ip(), 0, address.flowinfo(), address.scope_id());
+        // They only send.
+        let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send));
+        let sources = sources.collect::<Result<_, _>>()?;
+        Ok(Plane {
+            socket,
+            sources,
+            segments: SEGMENTS_MAX,
+            control: config.control_dscp << 2,
+            batches: VecDeque::new(),
+            spare: Vec::new(),
+            blocked: false,
+            too_large: false,
+            unreachable: false,
+            counters: PlaneCounters::default(),
+        })
+    }
+
+    pub(crate) fn address(&self) -> Result<SocketAddrV6, Error> {
+        self.socket.address()
+    }
+
+    /// Bytes that the socket can hold, as the kernel counts them.
+    pub(crate) fn buffer(&self) -> usize {
+        self.socket.buffer()
+    }
+
+    /// Datagrams per sending call at the most; 1 without GSO.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments
+    }
+
+    /// Does it take another datagram?
+    pub(crate) fn is_free(&self) -> bool {
+        !self.blocked && self.batches.len() <= BATCHES_MAX
+    }
+
+    /// Is the socket's send buffer full?
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Adds a datagram of `length` bytes that `write` appends, to leave from source number `source`. Full batches leave at
+    /// once, the rest with [`Plane::flush`]; the order of datagrams is not kept.
+    pub(crate) fn push(
+        &mut self,
+        (to, source): (SocketAddrV6, u16),
+        class: Class,
+        length: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let segments = self.segments;
+        let mine = |(from, _): &&mut (u16, Batch)| *from == source;
+        if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
+            // The short one goes behind: of the datagrams of one call only the last may be shorter.
+            let short = std::mem::take(&mut batch.bytes);
+            let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
+            bytes.clear();
+            write(&mut bytes);
+            bytes.extend_from_slice(&short);
+            self.spare.push(short);
+            (batch.bytes, batch.class, batch.segment, batch.count, batch.closed) = (bytes, class, length, 2, true);
+            return;
+        }
+        let at = self.batches.iter().rposition(|(from, b)| *from == source && b.takes(to, class, length, segments));
+        let at = at.unwrap_or_else(|| {
+            if self.batches.len() >= BATCHES_MAX
+                || self.batches.iter().any(|(_, b)| b.bytes.len() + length > BATCH_BYTES)
+            {
+                self.flush();
+            }
+            let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
+            bytes.clear();
+            self.batches.push_back((source, Batch { bytes, to, class, segment: length, count: 0, closed: false }));
+            self.batches.len() - 1
+        });
+        let (_, batch) = &mut self.batches[at];
+        let before = batch.bytes.len();
+        write(&mut batch.bytes);
+        debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
+        batch.count += 1;
+        batch.closed = length < batch.segment;
+    }
+
+    /// Sends what waits, until the socket takes no more.
+    pub(crate) fn flush(&mut self) {
+        self.blocked = false;
+        while let Some((source, batch)) = self.batches.front() {
+            let socket = match source.checked_sub(1) {
+                None => &self.socket,
+                Some(i) => self.sources.get(usize::from(i)).unwrap_or(&self.socket),
+            };
+            let class = match batch.class {
+                Class::Data => ECT,
+                Class::Control => self.control,
+            };
+            self.counters.send_calls += 1;
+            let outcome = if batch.count == 1 || self.segments > 1 {
+                let segment = (batch.count > 1).then_some(batch.segment as u16);
+                socket.send(batch.to, class, &batch.bytes, segment)
+            } else {
+                batch.bytes.chunks(batch.segment).try_for_each(|one| socket.send(batch.to, class, one, None))
+            };
+            match outcome {
+                Ok(()) => {
+                    self.counters.sent += batch.count as u64;
+                    self.counters.sent_bytes += batch.bytes.len() as u64;
+                    self.unreachable = false;
+                }
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => {
+                    self.blocked = true;
+                    return;
+                }
+                Err(error) if lacks_gso(error) && batch.count > 1 && self.segments > 1 => {
+                    self.segments = 1;
+                    continue;
+                }
+                // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
+                Err(error) => {
+                    self.counters.refused += batch.count as u64;
+                    self.too_large |= error == Errno::EMSGSIZE;
+                    self.unreachable |=
+                        matches!(error, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::ENODEV);
+                }
+            }
+            if let Some((_, batch)) = self.batches.pop_front() {
+                self.spare.push(batch.bytes);
+            }
+        }
+    }
+
+    /// Receives what one call gives; false if there was nothing.
+    pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
+        self.counters.receive_calls += 1;
+        let any = self.socket.receive(inbox);
+        if any {
+            let (bytes, datagrams) = inbox.size();
+            self.counters.received += datagrams as u64;
+            self.counters.received_bytes += bytes as u64;
+        }
+        any
+    }
+}
+
+impl AsFd for Plane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,87 @@
+//! What a path is on this network: which address a packet is sent to, and from which source port, for a plane and an entropy
+//! value that the engine has chosen.
+
+use crate::error::Error;
+use std::net::SocketAddrV6;
+use strandway_proto::PathId;
+use strandway_proto::usid::Clos;
+
+/// Source ports of [`Routes::SourcePorts`] at the most.
+pub const SOURCE_PORTS_MAX: u16 = 64;
+
+/// How the engine's paths lie in the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Routes {
+    /// A plane has one path: the peer's address on that plane. Plain multi-homing; the fabric needs nothing.
+    #[default]
+    Addresses,
+    /// Each plane sends from so many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to different
+    /// paths. Acknowledgements and everything small keep to the plane's own port.
+    SourcePorts(u16),
+    /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. Planes are bound to the address
+    /// of our host number, with a port of their own each.
+    Srv6 {
+        /// The fabric's address plan.
+        clos: Clos,
+        /// Our number in it.
+        host: u16,
+    },
+}
+
+impl Routes {
+    /// Can paths be made of it?
+    pub(crate) fn check(&self, planes: usize) -> Result<(), Error> {
+        match self {
+            Routes::Addresses => Ok(()),
+            Routes::SourcePorts(count) if (2..=SOURCE_PORTS_MAX).contains(count) => Ok(()),
+            Routes::SourcePorts(count) => {
+                Err(Error::Config(format!("{count} source ports: take 2 to {SOURCE_PORTS_MAX} for each plane")))
+            }
+            Routes::Srv6 { clos, host } => clos
+                .holds(planes as u32, u32::from(*host) + 1)
+                .map_err(|error| Error::Config(format!("SRv6 address plan: {error}"))),
+        }
+    }
+
+    /// Sockets to send from that a plane needs beside its own.
+    pub(crate) fn more_sources(&self) -> u16 {
+        match self {
+            Routes::SourcePorts(count) => count - 1,
+            Routes::Addresses | Routes::Srv6 { .. } => 0,
+        }
+    }
+
+    /// Paths of a plane, if the fabric's address plan says how many there are.
+    pub(crate) fn uplinks(&self) -> [u16; 2] {
+        match self {
+            Routes::Addresses => [0; 2],
+            Routes::SourcePorts(count) => [*count, 0],
+            Routes::Srv6 { clos, .. } => [clos.t1s, 0],
+        }
+    }
+
+    /// Where a packet to `peer` goes: the address, and the number of the socket to send from.
+    #[inline]
+    pub(crate) fn resolve(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {
+        match self {
+            Routes::Addresses => (peer, 0),
+            Routes::SourcePorts(count) => (peer, (path.entropy() % u32::from(*count)) as u16),
+            Routes::Srv6 { clos, host } => match clos.host_of(*peer.ip()) {
+                Some(to) => {
+                    let address = clos.path(path.port(), *host, to, path.entropy());
+                    (SocketAddrV6::new(address, peer.port(), 0, 0), 0)
+                }
+                // Not of this fabric: its own address will do.
+                None => (peer, 0),
+            },
+        }
+    }
+
+    /// Does a datagram from `from` show that a peer has moved there from `known`? Its other source ports do not.
+    pub(crate) fn has_moved(&self, known: SocketAddrV6, from: SocketAddrV6) -> bool {
+        match self {
+            Routes::SourcePorts(_) => known.ip() != from.ip(),
+            Routes::Addresses | Routes::Srv6 { .. } => known != from,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The planes of a connection: which of them answer, and which of them packets may take.
+
+use super::{RTTS_MAX, Session, Surroundings};
+use crate::frame::Kind;
+use crate::plane::Plane;
+use std::net::SocketAddrV6;
+use strandway_proto::{PathId, Span, Time};
+
+/// Paths of a plane that a ping takes at once at the most: ours. All of them dead at the same time is as good as the plane.
+const PING_PATHS: u32 = 4;
+
+/// One plane as this connection sees it.
+pub(super) struct Side {
+    /// Where the peer is on this plane, once something genuine came from there.
+    pub(super) peer: Option<SocketAddrV6>,
+    /// When something genuine came in by this plane.
+    pub(super) heard: Time,
+    /// The ping under way.
+    pub(super) ping: Option<(u64, Time)>,
+    /// When to send the next one.
+    pub(super) ping_at: Time,
+    pub(super) up: bool,
+    /// Is our own port up? The kernel knows.
+    pub(super) port: bool,
+}
+
+impl Side {
+    pub(super) fn new(peer: Option<SocketAddrV6>, now: Time) -> Side {
+        Side { peer, heard: now, ping: None, ping_at: now, up: true, port: true }
+    }
+
+    /// May packets take it?
+    pub(super) fn is_used(&self) -> bool {
+        self.up && self.port
+    }
+}
+
+impl Session {
+    /// Planes that take a packet now.
+    pub(super) fn free(&self, planes: &[Plane]) -> u32 {
+        let open = |only_up: bool| {
+            let each = self.sides.iter().zip(planes).enumerate();
+            each.filter(|(_, (side, plane))| side.peer.is_some() && (side.is_used() || !only_up) && plane.is_free())
+                .fold(0, |mask, (i, _)| mask | 1 << i)
+        };
+        // With every plane silent there is nothing to lose.
+        open(self.sides.iter().any(|side| side.is_used() && side.peer.is_some()))
+    }
+
+    pub(super) fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize) {
+        self.pings += 1;
+        let number = self.pings;
+        // Over several paths at once, so that one that is dead does not speak for the plane.
+        let paths = u32::from(around.routes.uplinks()[0]);
+        let copies = paths.clamp(1, PING_PATHS);
+        for copy in 0..copies {
+            let entropy = (number as u32).wrapping_mul(copies).wrapping_add(copy) % paths.max(1);
+            let path = PathId::new(plane as u8, entropy);
+            self.send_small(around, path, Kind::Ping, &number.to_be_bytes());
+        }
+        self.sides[plane].ping = Some((number, around.now));
+    }
+
+    /// A ping was answered.
+    pub(super) fn handle_pong(&mut self, now: Time, plane: usize, body: &[u8]) {
+        let number = body.first_chunk().map(|b| u64::from_be_bytes(*b));
+        let side = &mut self.sides[plane];
+        if let Some((asked, at)) = side.ping
+            && number == Some(asked)
+        {
+            let rtt = now.since(at);
+            self.counters.ping_rtt = rtt;
+            if self.rtts.len() < RTTS_MAX {
+                self.rtts.push(rtt);
+            }
+            side.ping = None;
+            side.up = true;
+        }
+    }
+
+    /// The kernel says that our own port of a plane went down or came back.
+    pub(crate) fn handle_port(&mut self, now: Time, plane: usize, up: bool) {
+        let Some(side) = self.sides.get_mut(plane) else { return };
+        side.port = up;
+        if up {
+            // Not before the peer answers over it.
+            side.up = false;
+            (side.ping, side.ping_at) = (None, now);
+        } else {
+            self.counters.port_losses[plane] += 1;
+        }
+        self.endpoint.handle_port(now, plane as u8, up);
+    }
+
+    /// Pings each plane, more often while something is under way; leaves those alone that do not answer while others do.
+    pub(super) fn watch_planes(&mut self, around: &mut Surroundings<'_>) {
+        let now = around.now;
+        let active = self.is_active();
+        let interval = if active { Span(self.plane_timeout.0 / 4) } else { Span(self.peer_timeout.0 / 4) };
+        for i in 0..self.sides.len() {
+            if let Some((_, at)) = self.sides[i].ping
+                && now.since(at) > self.plane_timeout
+            {
+                let others = self.sides.iter().enumerate().any(|(j, side)| j != i && side.heard > at);
+                let side = &mut self.sides[i];
+                if side.up && side.port && others {
+                    side.up = false;
+                    self.counters.silences[i] += 1;
+                }
+                side.ping = None;
+            }
+            let side = &mut self.sides[i];
+            // What was meant for a quiet time comes forward when there is something to do.
+            side.ping_at = side.ping_at.min(now + interval);
+            if side.ping.is_none() && side.ping_at <= now && side.peer.is_some() {
+                side.ping_at = now + interval;
+                self.ping(around, i);
+            }
+        }
+    }
+
+    /// When to come back, though nothing may have arrived.
+    pub(crate) fn deadline(&self) -> Time {
+        let engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| match side.ping {
+            Some((_, at)) => at + self.plane_timeout,
+            None => side.ping_at,
+        });
+        pings.fold(engine.min(self.heard + self.peer_timeout), Time::min)
+    }
+}
