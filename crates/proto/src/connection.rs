@@ -46,6 +46,9 @@ pub(crate) struct Connection {
     pub(crate) ready: bool,
     /// Has the application been told that it failed?
     failure_told: bool,
+    /// Packets that may still follow the last one on its path.
+    burst_left: u16,
+    burst_path: PathId,
     /// Time of its valid entry in the endpoint's timer heap.
     pub(crate) timer: Time,
     /// Time of the entry that is valid when that one is gone.
@@ -77,6 +80,8 @@ impl Connection {
             stats: ConnectionStats::default(),
             ready: false,
             failure_told: false,
+            burst_path: PathId(0),
+            burst_left: 0,
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
             profile,
@@ -186,7 +191,7 @@ impl Connection {
         if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
             return if probes { Polled::NoPort } else { Polled::Blocked };
         }
-        let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
+        let Some(path) = self.next_path(now, free) else { return Polled::NoPort };
         let Some(segment) = self.reliability.next(now) else {
             unreachable!("a reliability that has a next packet gives it")
         };
@@ -196,7 +201,11 @@ impl Connection {
         let in_flight = self.reliability.in_flight();
         self.congestion.on_sent(now, bytes, in_flight);
         self.pace_at = match self.congestion.rate(now) {
-            Some(rate) => now + rate.time_for(bytes),
+            // What it fell behind by, up to the slack, it may catch up.
+            Some(rate) => {
+                let earliest = Time(now.0.saturating_sub(self.profile.transport.pace_slack.0));
+                self.pace_at.max(earliest) + rate.time_for(bytes)
+            }
             None => now,
         };
         self.stats.sent += 1;
@@ -214,6 +223,20 @@ impl Connection {
             length: segment.length,
         };
         Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
+    }
+
+    /// The path selector's choice, or its last one while a burst goes on.
+    #[inline]
+    fn next_path(&mut self, now: Time, free: Ports) -> Option<PathId> {
+        let port = 1u32.checked_shl(u32::from(self.burst_path.port())).unwrap_or(0);
+        if self.burst_left > 0 && free.data & port != 0 {
+            self.burst_left -= 1;
+            return Some(self.burst_path);
+        }
+        let path = self.path.next(now, free)?;
+        self.burst_left = (self.profile.transport.burst - 1) as u16;
+        self.burst_path = path;
+        Some(path)
     }
 
     fn path_probe(&self, probe: PathProbe) -> Packet {
@@ -303,6 +326,9 @@ impl Connection {
     fn take_losses(&mut self, now: Time) {
         let mut timed_out = false;
         while let Some(lost) = self.reliability.take_lost() {
+            if lost.path == self.burst_path {
+                self.burst_left = 0;
+            }
             match lost.kind {
                 LossKind::TimedOut => {
                     timed_out = true;
@@ -370,6 +396,7 @@ impl Connection {
         } else {
             self.path.on_feedback(now, ack.path, feedback);
         }
+        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
         if let Some(rtt) = settled.rtt {
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }

@@ -57,6 +57,13 @@ parameters! {
         cnp_interval: Span = Span::ZERO, 0.0..=1.0e12, "Zhu et al., SIGCOMM 2015: N = 50 us; zero for profiles without DCQCN";
         /// Control packets that a NIC sends in a row before data has a turn.
         control_burst: u32 = 10, 1.0..=1.0e6, "UEC simulator: NIC, control to data 10 to 1";
+        /// Packets that go one way in a row before the path selector is asked again, while that way's port is free. On kernel
+        /// sockets one system call sends packets of one path only.
+        burst: u32 = 1, 1.0..=65535.0, "every published system: 1; more is ours, for kernel sockets (docs/performance.md)";
+        /// Where a rate paces: a connection that fell behind its rate may catch up by so much time.
+        pace_slack: Span = Span::ZERO, 0.0..=1.0e12, "hardware paces exactly: 0; more is ours, for hosts whose timers are late";
+        /// No measured round trip counts as shorter than this.
+        rtt_min: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }
 }
 

@@ -66,6 +66,9 @@ pub struct Config {
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
     pub base_rtt: Span,
+    /// Payload bytes that go one way in a row before the next path is chosen: one system call sends to one address only, and
+    /// costs as much as many packets. Default 16 KiB, rounded up to a packet; `docs/performance.md` has the price in queues.
+    pub burst: u32,
     /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
     /// losses where there are none. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
@@ -111,6 +114,7 @@ impl Config {
             protection: Protection::default(),
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
+            burst: 16_384,
             retransmit_min: Span::from_ms(20),
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
@@ -173,6 +177,11 @@ impl Config {
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
         profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
+        // Whole packets, and no fewer bytes than asked for.
+        profile.transport.burst = self.burst.div_ceil(self.payload).clamp(1, 65_535);
+        // A host that slept catches up, and its peers' sleep is no queue.
+        profile.transport.pace_slack = self.base_rtt;
+        profile.transport.rtt_min = self.base_rtt;
         let floor = self.retransmit_min;
         match &mut profile.reliability {
             ReliabilityConfig::GoBackN(c) => c.rto = c.rto.max(floor),

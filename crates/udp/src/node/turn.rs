@@ -151,21 +151,20 @@ impl Node {
         } else {
             // The application is likely to answer at once, in the same datagrams.
             self.held = true;
+            self.answers = false;
         }
         moved
     }
 
     /// Sends what was held back for an answer that did not come.
     fn let_go(&mut self) {
-        if std::mem::take(&mut self.held) {
-            self.answers = false;
+        if self.held {
             self.flush();
         }
     }
 
     /// The application posts something: soon enough after its last completion that acknowledgements should wait for it?
     pub(super) fn heed_answer(&mut self, now: Time) {
-        self.held = false;
         self.answers = now.since(self.latest) < ANSWER;
     }
 
@@ -226,6 +225,7 @@ impl Node {
     }
 
     pub(super) fn flush(&mut self) {
+        self.held = false;
         for plane in &mut self.planes {
             plane.flush();
         }
