@@ -14,6 +14,7 @@ pub mod reproduce;
 mod run;
 pub mod scenario;
 pub mod sweep;
+pub mod wire;
 
 pub use plan::Experiment;
 pub use problem::{Problem, Problems};

@@ -1,0 +1,284 @@
+//! The other world: an experiment's flows between real nodes, measured as a simulated run is.
+//!
+//! One thread stands for each host. It opens a node, connects to whom the plan says, and posts its flows when they are due:
+//! at their instants, or when what they wait for has happened. Threads meet only before and after; in between they tell
+//! each other of triggers. The outcome is the same [`Measurements`] that the simulator gives, so the same reports are made
+//! of it; what only a simulator can see (queues, links, events) is zero.
+
+mod host;
+
+use crate::Experiment;
+use std::fmt;
+use std::net::SocketAddrV6;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{ConnectionStats, HostId};
+use strandway_sim::measure::{End, FlowRecord, LinkCounters, PacketCounters};
+use strandway_sim::plan::Start;
+use strandway_sim::{Measurements, Plan};
+use strandway_udp::{Node, Reason, RemoteRegion};
+
+/// Why there is no measurement.
+#[derive(Debug)]
+pub enum WireError {
+    /// The experiment asks for something that real nodes cannot do: what, and what to do instead.
+    Unsupported(String),
+    /// A host's node could not be opened.
+    Open {
+        /// Which host.
+        host: u32,
+        /// What its opener said.
+        what: String,
+    },
+    /// A call to a node failed.
+    Node {
+        /// Whose.
+        host: u32,
+        /// How.
+        error: strandway_udp::Error,
+    },
+    /// A connection ended before its time.
+    Closed {
+        /// The host that noticed.
+        host: u32,
+        /// Why it ended.
+        reason: Reason,
+    },
+    /// Connections were not established within [`SETUP_TIMEOUT`].
+    NotConnected,
+    /// A thread could not be started.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WireError::Unsupported(what) => f.write_str(what),
+            WireError::Open { host, what } => write!(f, "host {host}: {what}"),
+            WireError::Node { host, error } => write!(f, "host {host}: {error}"),
+            WireError::Closed { host, reason } => write!(f, "host {host}: a connection ended: {reason}"),
+            WireError::NotConnected => write!(
+                f,
+                "hosts did not reach each other within {} s: is every plane of the fabric up? (`strandway fabric status`)",
+                SETUP_TIMEOUT.as_secs()
+            ),
+            WireError::Thread(error) => write!(f, "cannot start a thread for a host: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for WireError {}
+
+/// How long connections may take to be established.
+pub const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireProgress {
+    /// Flows in all.
+    pub flows: usize,
+    /// Flows that have finished.
+    pub finished: usize,
+}
+
+/// What the threads of all hosts share.
+struct Shared<'a> {
+    plan: &'a Plan,
+    /// Each host's addresses, once its node is open.
+    addresses: Vec<OnceLock<Vec<SocketAddrV6>>>,
+    /// What the receiver of each connection of the plan gives its sender to write into.
+    remotes: Vec<OnceLock<RemoteRegion>>,
+    /// Hosts that are through with opening, connecting, and all else.
+    ready: [AtomicUsize; 3],
+    start: OnceLock<Instant>,
+    started: Vec<AtomicU64>,
+    received: Vec<AtomicU64>,
+    finished: Vec<AtomicU64>,
+    left: AtomicUsize,
+    fired: Vec<AtomicU32>,
+    /// The flows that wait for each trigger.
+    waiting: Vec<Vec<u32>>,
+    /// Per host: flows that a trigger of another host has released, and when they are due.
+    mail: Vec<Mutex<Vec<(Time, u32)>>>,
+    has_mail: Vec<AtomicBool>,
+    /// Ends the run early: interrupted, out of time, or an error elsewhere.
+    stop: AtomicBool,
+    stats: Mutex<Vec<ConnectionStats>>,
+    failure: Mutex<Option<WireError>>,
+}
+
+/// Flow times are kept as picoseconds plus one, zero for "not yet".
+fn stamp(slot: &AtomicU64, at: Time) {
+    slot.store(at.0 + 1, Ordering::Relaxed);
+}
+
+fn read_stamp(slot: &AtomicU64) -> Option<Time> {
+    slot.load(Ordering::Relaxed).checked_sub(1).map(Time)
+}
+
+impl Shared<'_> {
+    fn now(&self) -> Time {
+        let since = self.start.get().map_or(Duration::ZERO, Instant::elapsed);
+        Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
+    }
+
+    fn fail(&self, error: WireError) {
+        if let Ok(mut failure) = self.failure.lock() {
+            failure.get_or_insert(error);
+        }
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn failed(&self) -> bool {
+        self.failure.lock().is_ok_and(|failure| failure.is_some())
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn source(&self, flow: u32) -> HostId {
+        self.plan.connections[self.plan.flows[flow as usize].connection as usize].source
+    }
+
+    /// Something happened that a trigger counts; what that releases goes to `here` if it starts at `host`, else by mail.
+    fn fire(&self, trigger: u32, host: HostId, now: Time, here: &mut Vec<(Time, u32)>) {
+        let mut next = Some(trigger);
+        while let Some(trigger) = next.take() {
+            let plan = &self.plan.triggers[trigger as usize];
+            if self.fired[trigger as usize].fetch_add(1, Ordering::AcqRel) + 1 != plan.needed {
+                return;
+            }
+            for &flow in &self.waiting[trigger as usize] {
+                let Start::On(_, delay) = self.plan.flows[flow as usize].start else { continue };
+                let source = self.source(flow);
+                if source == host {
+                    here.push((now + delay, flow));
+                } else {
+                    if let Ok(mut mail) = self.mail[source.0 as usize].lock() {
+                        mail.push((now + delay, flow));
+                    }
+                    self.has_mail[source.0 as usize].store(true, Ordering::Release);
+                }
+            }
+            next = plan.then;
+        }
+    }
+}
+
+/// Runs the experiment's flows between real nodes. `open` makes the node of a host on that host's own thread, which it may
+/// move into another network namespace first; the profile is the experiment's. `each` is called some twenty times a second,
+/// and ends the run early by returning false.
+///
+/// # Errors
+/// If the plan needs what real nodes do not have, a node cannot be opened or used, or connections break.
+pub fn run(
+    experiment: &Experiment,
+    open: impl Fn(u32) -> Result<Node, String> + Sync,
+    mut each: impl FnMut(WireProgress, Duration) -> bool,
+) -> Result<Measurements, WireError> {
+    let plan = &experiment.plan;
+    if plan.profiles.len() > 1 {
+        let names: Vec<&str> = plan.profiles.iter().map(|p| p.name.as_str()).collect();
+        return Err(WireError::Unsupported(format!(
+            "the workload uses the profiles {}: a node speaks one; run them one after the other",
+            names.join(", ")
+        )));
+    }
+    let hosts = plan.topology.hosts() as usize;
+    let count = plan.flows.len();
+    let mut waiting = vec![Vec::new(); plan.triggers.len()];
+    for (i, flow) in plan.flows.iter().enumerate() {
+        if let Start::On(trigger, _) = flow.start {
+            waiting[trigger as usize].push(i as u32);
+        }
+    }
+    let stamps = || (0..count).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared {
+        plan,
+        addresses: (0..hosts).map(|_| OnceLock::new()).collect(),
+        remotes: plan.connections.iter().map(|_| OnceLock::new()).collect(),
+        ready: Default::default(),
+        start: OnceLock::new(),
+        started: stamps(),
+        received: stamps(),
+        finished: stamps(),
+        left: AtomicUsize::new(count),
+        fired: plan.triggers.iter().map(|_| AtomicU32::new(0)).collect(),
+        waiting,
+        mail: (0..hosts).map(|_| Mutex::default()).collect(),
+        has_mail: (0..hosts).map(|_| AtomicBool::new(false)).collect(),
+        stop: AtomicBool::new(false),
+        stats: Mutex::new(vec![ConnectionStats::default(); plan.connections.len()]),
+        failure: Mutex::new(None),
+    };
+    let mut end = End::Finished;
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for host in 0..hosts as u32 {
+            let (shared, open) = (&shared, &open);
+            let named = std::thread::Builder::new().name(format!("host {host}"));
+            match named.spawn_scoped(scope, move || host::live(shared, HostId(host), open)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => shared.fail(WireError::Thread(error)),
+            }
+        }
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            let left = shared.left.load(Ordering::Acquire);
+            let since = shared.start.get().map_or(Duration::ZERO, Instant::elapsed);
+            if left > 0 && !each(WireProgress { flows: count, finished: count - left }, since) {
+                end = End::Interrupted;
+                shared.stop.store(true, Ordering::Release);
+            }
+            if left > 0 && shared.start.get().is_some() && shared.now() >= plan.time_limit {
+                end = End::TimeLimit;
+                shared.stop.store(true, Ordering::Release);
+            }
+        }
+    });
+    if let Some(error) = shared.failure.into_inner().unwrap_or(None) {
+        return Err(error);
+    }
+    let flows: Vec<FlowRecord> = (0..count)
+        .map(|i| FlowRecord {
+            started: read_stamp(&shared.started[i]),
+            received: read_stamp(&shared.received[i]),
+            finished: read_stamp(&shared.finished[i]),
+        })
+        .collect();
+    let last = flows.iter().filter_map(|flow| flow.finished).max().unwrap_or(Time::ZERO);
+    let connections = shared.stats.into_inner().unwrap_or_default();
+    Ok(Measurements {
+        end,
+        simulated: if end == End::Finished { last } else { plan.time_limit.min(last) },
+        packets: sum(&connections),
+        flows,
+        connections,
+        links: vec![LinkCounters::default(); plan.topology.links() as usize],
+        ..Measurements::default()
+    })
+}
+
+fn sum(connections: &[ConnectionStats]) -> PacketCounters {
+    connections.iter().fold(PacketCounters::default(), |sum, c| PacketCounters {
+        sent: sum.sent + c.sent,
+        delivered: sum.delivered + c.delivered,
+        trimmed: sum.trimmed + c.trimmed,
+        marked: sum.marked + c.marked,
+        retransmitted: sum.retransmitted + c.retransmitted,
+        duplicates: sum.duplicates + c.duplicates,
+        acks: sum.acks + c.acks,
+        nacks: sum.nacks + c.nacks,
+        notifications: sum.notifications + c.notifications,
+        timeouts: sum.timeouts + c.timeouts,
+        ..sum
+    })
+}
+
+/// A span as the standard library has it.
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.0.div_ceil(1_000))
+}

@@ -1,0 +1,68 @@
+//! The same scenarios between real nodes, over loopback.
+
+use std::time::Duration;
+use strandway_lab::wire::{self, WireError};
+use strandway_lab::{Experiment, Report, Scenario};
+use strandway_udp::{Config, Node, Waiting};
+
+fn experiment(text: &str) -> Experiment {
+    Scenario::from_text("test", text).expect("TOML").check().unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync + '_ {
+    |_| {
+        let mut config = Config::new(&[3; 32]).map_err(|e| e.to_string())?;
+        config.profile = (*experiment.plan.profiles[0]).clone();
+        config.planes = vec!["[::1]:0".parse().expect("an address"); 2];
+        config.waiting = Waiting::Sleep;
+        Node::bind(config).map_err(|e| e.to_string())
+    }
+}
+
+const RING: &str = r#"
+    [fabric]
+    kind = "leaf-spine"
+    hosts = 4
+    hosts_per_leaf = 2
+    rate = "100 Gbps"
+    [profile]
+    name = "uec"
+    [workload]
+    kind = "all-reduce"
+    algorithm = "ring"
+    size = "256 KB"
+"#;
+
+#[test]
+fn a_ring_all_reduce_runs_between_real_nodes() {
+    let experiment = experiment(RING);
+    let measured =
+        wire::run(&experiment, open(&experiment), |_, since| since < Duration::from_secs(20)).expect("it runs");
+    assert_eq!(measured.end, strandway_sim::measure::End::Finished);
+    let flows = &measured.flows;
+    // Six steps of four ranks, each after the one before.
+    assert_eq!(flows.len(), 24);
+    for flow in flows {
+        let (started, received) = (flow.started.expect("posted"), flow.received.expect("arrived"));
+        assert!(started <= received && received <= measured.simulated);
+    }
+    let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
+    let introductions = 4 * experiment.plan.connections.len() as u64;
+    assert_eq!(bytes, experiment.plan.flows.iter().map(|f| f.bytes).sum::<u64>() + introductions, "every byte once");
+    let report = Report::new(&experiment, &measured, 0.1);
+    assert_eq!(report.flows.finished, report.flows.total);
+    assert!(report.collectives[0].busbw.is_some_and(|b| b > 0.0), "the same report is made of it");
+}
+
+#[test]
+fn a_host_that_cannot_open_its_node_ends_the_run_with_its_reason() {
+    let experiment = experiment(RING);
+    let usual = open(&experiment);
+    let outcome = wire::run(
+        &experiment,
+        |host| if host == 2 { Err("no such namespace".into()) } else { usual(host) },
+        |_, since| since < Duration::from_secs(20),
+    );
+    let Err(WireError::Open { host: 2, what }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(what, "no such namespace");
+}
