@@ -1,0 +1,103 @@
+//! Parameters of the transport that hosts with kernel sockets use.
+
+use std::sync::Arc;
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::{
+    Bytes, ConnectionId, Endpoint, Environment, HostId, Message, MessageId, OpenConnection, Packet, PathId, Ports,
+    Profile, Rate, Span, Time,
+};
+
+const ONLY: ConnectionId = ConnectionId(0);
+
+fn endpoint(name: &str, change: impl FnOnce(&mut Profile)) -> Endpoint {
+    let mut profile = Profile::preset(name).expect("a preset");
+    change(&mut profile);
+    let environment = Environment {
+        rate: Rate::from_gbps(100),
+        ports: 2,
+        base_rtt: Span::from_us(100),
+        packet: profile.packet_bytes(),
+        trimming: true,
+        uplinks: [0; 2],
+        queue: Bytes(1 << 20),
+    };
+    let mut endpoint = Endpoint::new(HostId(0));
+    let random = Random::new(1, StreamKind::Connection, 0);
+    let (profile, peer) = (Arc::new(profile), HostId(1));
+    endpoint.open(OpenConnection { profile, environment, peer, peer_connection: ONLY, random });
+    endpoint.post(Time::ZERO, ONLY, Message { id: MessageId(0), bytes: 1 << 20 });
+    endpoint
+}
+
+fn paths(endpoint: &mut Endpoint, free: u32, count: usize) -> Vec<PathId> {
+    let ports = Ports { data: free, control: free };
+    (0..count).map(|_| endpoint.poll_transmit(Time::ZERO, ports).expect("the window is open").path).collect()
+}
+
+/// How many packets in a row have one path, runs at the end left out.
+fn runs(paths: &[PathId]) -> Vec<usize> {
+    let mut runs: Vec<usize> = paths.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+    runs.pop();
+    runs
+}
+
+#[test]
+fn a_burst_goes_one_way() {
+    let mut usual = endpoint("uec", |_| {});
+    assert!(runs(&paths(&mut usual, 0b11, 64)).iter().all(|&run| run == 1), "one packet each, unless told otherwise");
+    let mut burst = endpoint("uec", |profile| profile.transport.burst = 4);
+    let taken = paths(&mut burst, 0b11, 64);
+    assert!(runs(&taken).iter().all(|&run| run == 4), "{taken:?}");
+}
+
+#[test]
+fn a_burst_ends_when_its_port_is_busy() {
+    let mut burst = endpoint("uec", |profile| profile.transport.burst = 100);
+    let first = paths(&mut burst, 0b11, 3);
+    let other = 0b11 & !(1 << first[0].port());
+    let rest = paths(&mut burst, other, 3);
+    assert!(first.iter().all(|path| *path == first[0]));
+    assert!(rest.iter().all(|path| *path == rest[0] && path.port() != first[0].port()), "{first:?} {rest:?}");
+}
+
+#[test]
+fn what_a_late_host_fell_behind_by_it_catches_up() {
+    // DCQCN's first notification halves the rate.
+    let packet = Rate::from_gbps(50).time_for(Profile::preset("rocev2").expect("a preset").packet_bytes());
+    let leave = |slack: Span| {
+        let mut endpoint = endpoint("rocev2", |profile| profile.transport.pace_slack = slack);
+        let ports = Ports { data: 0b11, control: 0b11 };
+        let first = endpoint.poll_transmit(Time::ZERO, ports).expect("the line rate does not pace");
+        endpoint.handle_packet(Time::ZERO, &Packet { header: Header::Cnp, ..first });
+        // Asked after ten packets' time only: how many leave at once?
+        let now = Time::ZERO + packet * 10;
+        std::iter::from_fn(|| endpoint.poll_transmit(now, ports)).count() as u64
+    };
+    assert_eq!(leave(Span::ZERO), 1, "without slack, the pace starts anew");
+    assert_eq!(leave(packet * 5), 6);
+}
+
+#[test]
+fn no_round_trip_counts_as_shorter_than_the_least() {
+    let window = |least: Span| {
+        let mut sender = endpoint("uec", |profile| profile.transport.rtt_min = least);
+        let mut receiver = endpoint("uec", |_| {});
+        let ports = Ports { data: 1, control: 1 };
+        let mut now = Time::ZERO;
+        for _ in 0..50 {
+            now = now + Span::from_us(1);
+            let packet = sender.poll_transmit(now, ports).expect("the window is open");
+            let last = packet.flags.with(Flags::ACK_REQUEST);
+            now = now + Span::from_us(4);
+            receiver.handle_packet(now, &Packet { flags: last, ..packet });
+            let ack = std::iter::from_fn(|| receiver.poll_transmit(now, Ports { data: 0, control: 1 }))
+                .find(|p| matches!(p.header, Header::Ack(_)))
+                .expect("an acknowledgement was asked for");
+            sender.handle_packet(now, &ack);
+        }
+        sender.window(ONLY)
+    };
+    let (short, floored) = (window(Span::ZERO), window(Span::from_us(100)));
+    assert!(floored.0 > 10 * short.0, "the window is for the round trip that is believed: {short:?}, {floored:?}");
+}
