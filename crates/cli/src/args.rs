@@ -22,6 +22,7 @@ Examples:
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results beside ours
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
+  strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
 published result was missed.
@@ -57,6 +58,9 @@ pub(crate) enum Command {
     /// Tell what this machine can do for real sockets, what will be slower, and how to fix it
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Build a scenario's fabric out of Linux network namespaces; break and mend it; run programs on its hosts
+    #[command(after_help = FABRIC_EXAMPLES)]
+    Fabric(FabricArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -129,6 +133,46 @@ Examples:
   strandway doctor --json -     the same for scripts
 
 Exit status: 0 even if something is slow, 1 if something does not work at all.";
+
+const FABRIC_EXAMPLES: &str = "\
+Hosts and switches become namespaces called NAME-h0, NAME-t0-p0-0 and so on. Switches forward by static SRv6 micro
+segments, so the address that a program sends to is the path: plane, T1, host. docs/linux-fabric.md has the addresses
+and says what is not modelled.
+
+Examples, as root:
+  strandway fabric check                                     what this machine has and lacks
+  strandway fabric up scenarios/wire/two_planes.toml         build it; a fraction of a second
+  strandway fabric status --probe                            counters, and a datagram over every path
+  strandway fabric exec h0 -- ip -6 route                    run a program on a host
+  strandway fabric fail plane:p1                             break something, silently
+  strandway fabric heal                                      mend everything
+  strandway fabric down                                      remove it all
+Node files for programs on the hosts: /run/strandway/NAME/h0.toml and so on.";
+
+const FABRIC_UP_EXAMPLES: &str = "\
+At most 64 hosts, 8 planes and 200 namespaces; two tiers, so multi-plane or leaf-spine. Every port is shaped to the
+scenario's rate, which may be up to 1 Gb/s per port: software carries no more. Building the same fabric again does
+nothing; Ctrl-C or an error removes what had been built.
+
+Examples:
+  strandway fabric up scenarios/wire/two_planes.toml
+  strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
+  strandway fabric up my.toml --unshaped --set fabric.hosts=8";
+
+const FABRIC_FAIL_EXAMPLES: &str = "\
+Targets:
+  link:p0:t0-0:t1-1    a link between two switches, or link:p0:h0:t0-0: silent, both directions
+  switch:p0:t1-1       a switch: silent
+  plane:p1             all switches of a plane: silent
+  port:h0:p1           a host's own port: the host sees it, and sending over that plane is an error at once
+  loss:p0:2%           random loss of what comes in at every switch port of a plane; loss:all:1% of all planes
+Silent means what it does in a real fabric: packets vanish, and nobody is told. Failures add up; what is failed
+already stays failed, and another loss of the same place replaces the one before.
+
+Examples:
+  strandway fabric fail link:p0:t0-0:t1-1
+  strandway fabric fail loss:p0:2% --name slow
+  strandway fabric heal loss:p0";
 
 /// What all commands that run something share.
 #[derive(Clone, Debug, ClapArgs)]
@@ -379,6 +423,109 @@ pub(crate) struct PerfClientArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
+    /// Write the findings as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricArgs {
+    #[command(subcommand)]
+    pub(crate) command: FabricCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricCommand {
+    /// Build the fabric of a scenario
+    #[command(after_help = FABRIC_UP_EXAMPLES)]
+    Up(FabricUpArgs),
+    /// Tell what there is, what is broken, and what ports and T1 switches have carried and dropped
+    Status(FabricStatusArgs),
+    /// Break something
+    #[command(after_help = FABRIC_FAIL_EXAMPLES)]
+    Fail(FabricFailArgs),
+    /// Mend something, or everything
+    Heal(FabricHealArgs),
+    /// Run a program on a host; its exit status is passed on
+    Exec(FabricExecArgs),
+    /// Remove a fabric and everything of it
+    Down(FabricDownArgs),
+    /// Tell what this machine has and lacks
+    Check(FabricCheckArgs),
+}
+
+/// Which fabric.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricName {
+    /// Its name: 1 to 20 letters, digits or underscores
+    #[arg(long, value_name = "NAME", default_value = "sw")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricUpArgs {
+    /// Scenario (.toml)
+    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// Rate of every port, such as 500Mbps, instead of the scenario's; queues in BDP follow it
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<String>,
+    /// Shape no port: as fast as the machine goes, and queues never fill
+    #[arg(long)]
+    pub(crate) unshaped: bool,
+    /// Change a key of the scenario; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricStatusArgs {
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// Send a datagram over every plane and T1, between pairs of hosts, and tell which arrived; 3 as exit status if not all
+    #[arg(long)]
+    pub(crate) probe: bool,
+    /// Write all ports and counters as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricFailArgs {
+    /// What fails: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%
+    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricHealArgs {
+    /// What is mended, as it was written for `fail`; everything if it is left out
+    pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricExecArgs {
+    /// h0, h1, ...; or a switch: t0-p0-0, t1-p0-0
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// The program and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricDownArgs {
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricCheckArgs {
     /// Write the findings as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,

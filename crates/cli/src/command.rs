@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod fabric;
 pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
@@ -14,10 +15,15 @@ use strandway_lab::{Report, Scenario};
 
 /// The scenario with what the command line changes.
 fn load(common: &Common) -> Result<Scenario, Failure> {
-    let mut scenario = Scenario::load(&common.scenario)?;
     let mut changes = common.set.clone();
     changes.extend(common.seed.map(|seed| format!("run.seed={seed}")));
     changes.extend(common.threads.map(|threads| format!("run.threads={threads}")));
+    load_with(&common.scenario, &changes)
+}
+
+/// The scenario with these changes.
+fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Failure> {
+    let mut scenario = Scenario::load(file)?;
     let problems: Vec<_> = changes.iter().filter_map(|c| scenario.set(c).err()).flat_map(|p| p.0).collect();
     if problems.is_empty() { Ok(scenario) } else { Err(strandway_lab::Problems(problems).into()) }
 }

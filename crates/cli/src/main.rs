@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
         Some(Command::Perf(args)) => command::perf::perf(&args),
         Some(Command::Doctor(args)) => command::doctor::doctor(&args),
+        Some(Command::Fabric(args)) => command::fabric::fabric(&args),
         None => command::showcase::showcase(),
     };
     let (status, said) = match result {

@@ -3,6 +3,9 @@
 mod alone;
 pub mod cost;
 pub mod import;
+#[cfg(unix)]
+pub mod linux;
+pub mod node_file;
 pub mod output;
 pub mod pcap;
 pub mod plan;
@@ -16,6 +19,7 @@ pub mod scenario;
 pub mod sweep;
 pub mod wire;
 
+pub use node_file::NodeFile;
 pub use plan::Experiment;
 pub use problem::{Problem, Problems};
 pub use report::Report;

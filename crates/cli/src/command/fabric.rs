@@ -1,0 +1,136 @@
+//! `strandway fabric`.
+
+use crate::Failure;
+use crate::args::{FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricStatusArgs, FabricUpArgs};
+use crate::command::load_with;
+use crate::outputs::{Outputs, print};
+use crate::progress::interrupted;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Instant;
+use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Up};
+
+impl From<LinuxError> for Failure {
+    fn from(error: LinuxError) -> Failure {
+        Failure::Run(error.0)
+    }
+}
+
+pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
+    match &args.command {
+        FabricCommand::Up(args) => up(args),
+        FabricCommand::Status(args) => status(args),
+        FabricCommand::Fail(args) => {
+            let news = linux::fail(&args.fabric.name, &args.target)?;
+            print(&format!("{} {}\n", args.target, if news { "has failed" } else { "had failed already" }));
+            Ok(())
+        }
+        FabricCommand::Heal(args) => {
+            let news = linux::heal(&args.fabric.name, args.target.as_deref())?;
+            let what = args.target.as_deref().unwrap_or("everything");
+            print(&format!("{what} {}\n", if news { "is healed" } else { "was whole already" }));
+            Ok(())
+        }
+        FabricCommand::Exec(args) => exec(args),
+        FabricCommand::Down(args) => {
+            let name = &args.fabric.name;
+            match linux::down(name)? {
+                0 => print(&format!("{name}: there was nothing to remove\n")),
+                count => print(&format!("{name}: {count} namespaces removed\n")),
+            }
+            Ok(())
+        }
+        FabricCommand::Check(args) => check(args),
+    }
+}
+
+fn up(args: &FabricUpArgs) -> Result<(), Failure> {
+    let scenario = load_with(&args.scenario, &args.set)?;
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let name = &args.fabric.name;
+    let fabric = LinuxFabric::of(&scenario, name, &options)?;
+    let began = Instant::now();
+    if linux::up(&fabric, &interrupted)? == Up::Standing {
+        print(&format!("{name} is up already, just so\n"));
+        return Ok(());
+    }
+    let flag = if name == "sw" { String::new() } else { format!(" --name {name}") };
+    print(&format!(
+        "{name}: {} hosts, {} planes of {} T0 and {} T1, {} namespaces, in {:.1} s\n\
+         nodes: {FOLDER}/{name}/h0.toml ...\n\
+         next:  strandway fabric status --probe{flag}\n",
+        fabric.hosts,
+        fabric.planes,
+        fabric.t0s(),
+        fabric.t1s,
+        fabric.nodes().len(),
+        began.elapsed().as_secs_f64()
+    ));
+    for note in &fabric.notes {
+        print(&format!("not as simulated: {note}\n"));
+    }
+    Ok(())
+}
+
+fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
+    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let probed = if args.probe { Some(linux::probe(&args.fabric.name)?) } else { None };
+    let status = linux::status(&args.fabric.name)?;
+    outputs.show(&status.text());
+    if let Some(probed) = &probed {
+        outputs.show(&paths(probed));
+    }
+    outputs.json(|| {
+        let mut value = serde_json::to_value(&status).unwrap_or_default();
+        if let (Some(probed), Some(table)) = (&probed, value.as_object_mut()) {
+            table.insert("probed".into(), serde_json::to_value(probed).unwrap_or_default());
+        }
+        format!("{value:#}\n")
+    })?;
+    let (wanted, arrived) = probed.iter().flatten().fold((0, 0), |(w, a), p| (w + p.wanted, a + p.arrived));
+    if wanted == arrived {
+        return Ok(());
+    }
+    Err(Failure::Missed(format!("{} of {wanted} probes did not arrive", wanted - arrived)))
+}
+
+/// What became of probes, a line per way.
+fn paths(probed: &[Probed]) -> String {
+    let mut text = format!("\n{:<6} {:>7} {:>7} {:>8} {:>8}\n", "plane", "T1", "probes", "refused", "arrived");
+    for way in probed {
+        let t1 = way.t1.map_or("same T0".to_string(), |t1| t1.to_string());
+        text.push_str(&format!("p{:<5} {t1:>7} {:>7} {:>8} {:>8}\n", way.plane, way.wanted, way.refused, way.arrived));
+    }
+    text
+}
+
+/// Becomes the program: signals and exit status are its own.
+fn exec(args: &FabricExecArgs) -> Result<(), Failure> {
+    let file = linux::enter(&args.fabric.name, &args.node)?;
+    let error = Command::new("nsenter").arg(format!("--net={}", file.display())).arg("--").args(&args.command).exec();
+    Err(Failure::Run(format!("`nsenter` cannot be run: {error}; install util-linux")))
+}
+
+fn check(args: &FabricCheckArgs) -> Result<(), Failure> {
+    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let findings = linux::check();
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in &findings {
+        let word = match (finding.works, finding.needed) {
+            (true, _) => "good",
+            (false, true) => "missing",
+            (false, false) => "without",
+        };
+        text.push_str(&format!("{word:<8} {:<width$}  {}\n", finding.what, finding.said));
+        if !finding.works {
+            text.push_str(&format!("{:<8} {:<width$}  -> {}\n", "", "", finding.remedy));
+        }
+    }
+    outputs.show(&text);
+    outputs.json(|| format!("{:#}\n", serde_json::json!({ "format": 1, "findings": findings })))?;
+    match findings.iter().find(|finding| !finding.works && finding.needed) {
+        None => Ok(()),
+        Some(finding) => Err(Failure::Run(format!("{} is missing: {}", finding.what, finding.remedy))),
+    }
+}

@@ -1,0 +1,395 @@
+//! `strandway fabric` for real: namespaces are built, broken, mended and removed. Needs root; elsewhere every test says
+//! why it does nothing.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use strandway_proto::usid::Clos;
+
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/two_planes.toml");
+
+/// A fabric of a name of its own, gone at the end of its test.
+struct Fabric {
+    name: String,
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let _ = self.run(&["down"]);
+    }
+}
+
+impl Fabric {
+    /// A name that no other test has; `None`, with the reason on standard error, where namespaces cannot be made.
+    fn named() -> Option<Fabric> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let check = strandway(&["fabric", "check"]).output().expect("it runs");
+        if !check.status.success() {
+            eprintln!("skipped: {}", said(&check).trim());
+            return None;
+        }
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Some(Fabric { name: format!("t{}x{count}", std::process::id()) })
+    }
+
+    /// The small fabric of the repository, up.
+    fn up() -> Option<Fabric> {
+        let fabric = Fabric::named()?;
+        fabric.good(&["up", SCENARIO]);
+        Some(fabric)
+    }
+
+    /// `strandway fabric` with the name of this one.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = strandway(&["fabric", arguments[0], "--name", &self.name]);
+        command.args(&arguments[1..]);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it runs")
+    }
+
+    /// What a command that succeeds prints.
+    fn good(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn status(&self, more: &[&str]) -> Value {
+        let output = self.run(&[&["status", "--json", "-"], more].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON: {e}: {}", said(&output)))
+    }
+
+    /// What became of probes: `(plane, T1, wanted, refused, arrived)`; T1 -1 is the way below the same T0.
+    fn probe(&self) -> Vec<(i64, i64, i64, i64, i64)> {
+        let status = self.status(&["--probe"]);
+        let rows = status["probed"].as_array().expect("rows").clone();
+        let number = |row: &Value, key: &str| row[key].as_i64().unwrap_or(-1);
+        let row = |r: &Value| {
+            let [a, b, c, d, e] = ["plane", "t1", "wanted", "refused", "arrived"].map(|key| number(r, key));
+            (a, b, c, d, e)
+        };
+        rows.iter().map(row).collect()
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        let files = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let names = files.map(|f| f.file_name().to_string_lossy().into_owned());
+        names.filter(|n| n.starts_with(&format!("{}-", self.name))).collect()
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        Path::new("/run/strandway").join(&self.name)
+    }
+
+    fn assert_gone(&self) {
+        assert_eq!(self.namespaces(), Vec::<String>::new());
+        assert!(!self.folder().exists());
+    }
+
+    /// Packets that each T1 has received so far, by plane and number.
+    fn t1_packets(&self) -> Vec<((u64, u64), u64)> {
+        let status = self.status(&[]);
+        let number = |row: &Value, key: &str| row[key].as_u64().expect(key);
+        let rows = status["t1s"].as_array().expect("rows");
+        rows.iter().map(|r| ((number(r, "plane"), number(r, "t1")), number(r, "packets"))).collect()
+    }
+}
+
+fn strandway(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));
+    command.args(arguments);
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn has_python() -> bool {
+    let found = Command::new("python3").arg("-c").arg("pass").output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("skipped: there is no python3");
+    }
+    found
+}
+
+#[test]
+fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
+    let Some(fabric) = Fabric::up() else { return };
+    assert_eq!(fabric.namespaces().len(), 12);
+    for (plane, t1, wanted, refused, arrived) in fabric.probe() {
+        assert_eq!((refused, arrived), (0, wanted), "plane {plane}, T1 {t1}");
+    }
+    assert!(fabric.good(&["up", SCENARIO]).contains("is up already"));
+    let other = fabric.run(&["up", SCENARIO, "--rate", "100Mbps"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(
+        said(&other).contains("a different fabric") && said(&other).contains("fabric down --name"),
+        "{}",
+        said(&other)
+    );
+    let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+    assert_eq!((node.host, node.planes.len(), node.profile.as_str()), (3, 2, "mrc"));
+    let text = fabric.good(&["status"]);
+    assert!(text.contains("failed: nothing") && text.contains("ECN: off"), "{text}");
+    assert!(fabric.good(&["down"]).contains("12 namespaces removed"));
+    fabric.assert_gone();
+    assert!(fabric.good(&["down"]).contains("nothing to remove"));
+    let gone = fabric.run(&["status"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(said(&gone).contains("strandway fabric up SCENARIO"), "{}", said(&gone));
+}
+
+#[test]
+fn every_kind_of_failure_hits_what_it_names_and_heals() {
+    let Some(fabric) = Fabric::up() else { return };
+    // What is left of a plane's T1 (-1: the same T0) once the target has failed: (refused, arrived) of four probes.
+    type Left = fn(i64, i64) -> (i64, i64);
+    let cases: &[(&str, Left)] = &[
+        ("link:p0:t0-0:t1-1", |p, t1| if (p, t1) == (0, 1) { (0, 0) } else { (0, 4) }),
+        // Host 0 can neither send nor receive: it knows the one, the others do not know the other.
+        ("port:h0:p1", |p, _| if p == 1 { (1, 2) } else { (0, 4) }),
+        ("link:p1:h0:t0-0", |p, _| if p == 1 { (0, 2) } else { (0, 4) }),
+        ("plane:p1", |p, _| if p == 1 { (0, 0) } else { (0, 4) }),
+        ("switch:p0:t1-1", |p, t1| if (p, t1) == (0, 1) { (0, 0) } else { (0, 4) }),
+        ("switch:p1:t0-0", |p, t1| match (p, t1) {
+            (1, -1) => (0, 2),
+            (1, _) => (0, 0),
+            _ => (0, 4),
+        }),
+        ("loss:p0:100%", |p, _| if p == 0 { (0, 0) } else { (0, 4) }),
+        ("loss:all:100%", |_, _| (0, 0)),
+    ];
+    for (target, left) in cases {
+        assert!(fabric.good(&["fail", target]).contains("has failed"));
+        assert!(fabric.good(&["fail", target]).contains("had failed already"));
+        assert_eq!(fabric.status(&[])["failures"][0].as_str(), Some(*target));
+        for (plane, t1, wanted, refused, arrived) in fabric.probe() {
+            assert_eq!((wanted, (refused, arrived)), (4, left(plane, t1)), "{target}: plane {plane}, T1 {t1}");
+        }
+        assert_eq!(fabric.run(&["status", "--probe"]).status.code(), Some(3));
+        assert!(fabric.good(&["heal", target]).contains("is healed"));
+        assert!(fabric.good(&["heal", target]).contains("was whole already"));
+        assert!(fabric.probe().iter().all(|way| way.2 == way.4), "{target} is healed");
+    }
+    // Failures overlap, and each is healed on its own.
+    for target in ["plane:p1", "port:h0:p1", "loss:p0:100%", "switch:p1:t1-0"] {
+        fabric.good(&["fail", target]);
+    }
+    fabric.good(&["heal", "port:h0:p1"]);
+    fabric.good(&["heal", "loss:p0"]);
+    for (plane, _, _, refused, arrived) in fabric.probe() {
+        assert_eq!((refused, arrived), if plane == 1 { (0, 0) } else { (0, 4) });
+    }
+    fabric.good(&["heal"]);
+    assert!(fabric.probe().iter().all(|way| way.2 == way.4), "everything is healed");
+    let wrong = fabric.run(&["fail", "plane:p7"]);
+    assert!(wrong.status.code() == Some(1) && said(&wrong).contains("planes are p0 to p1"), "{}", said(&wrong));
+    assert!(said(&fabric.run(&["fail", "loss:p0"])).contains("how much is to be lost"));
+}
+
+/// Sends from one host to another with real checksums, as a wire would see them, and prints how many arrived and at
+/// which address.
+const SENDER: &str = r#"
+import fcntl, socket, struct, subprocess, sys
+own, path, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for port in ("p0", "p1"):
+    # SIOCETHTOOL with ETHTOOL_STXCSUM 0: the sender computes checksums, which veth would otherwise leave out.
+    value = struct.pack("II", 0x17, 0)
+    import ctypes
+    buffer = ctypes.create_string_buffer(value)
+    fcntl.ioctl(s, 0x8946, struct.pack("16sQ8x", port.encode(), ctypes.addressof(buffer)))
+s.bind((own, 0))
+for i in range(count):
+    s.sendto(b"%d" % i, (path, 5000))
+"#;
+
+const RECEIVER: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+s.bind(("::", 5000))
+s.settimeout(float(sys.argv[1]))
+print("ready", flush=True)
+seen, to = 0, set()
+try:
+    while True:
+        data, control, flags, source = s.recvmsg(100, 100)
+        seen += 1
+        to.add(socket.inet_ntop(socket.AF_INET6, control[0][2][:16]) + " from " + source[0])
+except socket.timeout:
+    print(seen, ", ".join(sorted(to)))
+"#;
+
+/// How many of `count` datagrams from host 0, sent to `path`, arrived at host 2, and at which address from whom.
+fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
+    use std::io::{BufRead, BufReader};
+    let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER, "0.5"]);
+    let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(receiver.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
+    fabric.good(&["exec", "h0", "--", "python3", "-c", SENDER, "fcbb:bb00:3000::", path, &count.to_string()]);
+    let line = lines.next().and_then(Result::ok).unwrap_or_default();
+    receiver.wait().expect("it ends");
+    line
+}
+
+#[test]
+fn an_address_is_a_path_with_a_checksum_that_holds() {
+    let Some(fabric) = Fabric::up() else { return };
+    if !has_python() {
+        return;
+    }
+    let clos = Clos::new(2, 2).expect("fits");
+    for plane in 0..2u8 {
+        for t1 in 0..2 {
+            let before = fabric.t1_packets();
+            let line = deliver(&fabric, &clos.path(plane, 0, 2, t1).to_string(), 100);
+            assert_eq!(line, "100 fcbb:bb00:3002:: from fcbb:bb00:3000::", "plane {plane}, T1 {t1}");
+            for (((p, j), now), (_, then)) in fabric.t1_packets().into_iter().zip(before) {
+                let meant = (p, j) == (u64::from(plane), u64::from(t1));
+                // A few packets of the kernel's own (multicast listeners) pass on every link.
+                assert_eq!((now - then) >= 100, meant, "T1 {j} of plane {p}: {} packets", now - then);
+            }
+        }
+    }
+    // The same way without a compensator: it comes through, and its checksum does not fit the address that is left.
+    let plain = Clos { neutral: false, ..clos };
+    assert_eq!(deliver(&fabric, &plain.path(0, 0, 2, 1).to_string(), 10).trim(), "0");
+    // Words behind the host's are left to the receiver.
+    let line = deliver(&fabric, "fcbb:bb00:9000:3ffd:2001:1001:3002:0", 3);
+    assert!(line.starts_with("3 "), "{line}");
+}
+
+#[test]
+fn loss_takes_about_the_share_that_was_asked_for() {
+    let Some(fabric) = Fabric::up() else { return };
+    if !has_python() {
+        return;
+    }
+    fabric.good(&["fail", "loss:p0:20%"]);
+    let path = Clos::new(2, 2).expect("fits").path(0, 0, 2, 1).to_string();
+    let line = deliver(&fabric, &path, 2000);
+    let arrived: f64 = line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    // Three switches on the way: 0.8^3 of 2,000 are 1,024, give or take 22 (one standard deviation).
+    assert!((1024.0 - arrived).abs() < 150.0, "{line}");
+    let status = fabric.status(&[]);
+    let lost: u64 = status["ports"].as_array().expect("ports").iter().filter_map(|p| p["lost"].as_u64()).sum();
+    assert!((850..1150).contains(&lost), "{lost} are counted as lost");
+}
+
+#[test]
+fn a_full_port_tells_its_own_host_and_drops_in_the_fabric() {
+    let Some(fabric) = Fabric::up() else { return };
+    if !has_python() {
+        return;
+    }
+    const FLOOD: &str = r#"
+import socket, sys, time
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 0))
+full, end = 0, time.monotonic() + 0.8
+while time.monotonic() < end:
+    s.setblocking(False)
+    try: s.sendto(b"x" * 4000, (sys.argv[2], 5000))
+    except BlockingIOError:
+        full += 1
+        s.setblocking(True)
+        s.sendto(b"x" * 4000, (sys.argv[2], 5000))
+print(full)
+"#;
+    let clos = Clos::new(2, 2).expect("fits");
+    let send = |host: u16| {
+        let (own, path) = (clos.host(host).to_string(), clos.path(0, host, 2, 1).to_string());
+        let mut command = fabric.command(&["exec", &format!("h{host}"), "--", "python3", "-c", FLOOD, &own, &path]);
+        command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
+    };
+    for sender in [send(0), send(1)] {
+        let output = sender.wait_with_output().expect("it ends");
+        let full: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+        assert!(full > 50, "the sender is told {full} times that its port is full");
+    }
+    let status = fabric.status(&[]);
+    let ports = status["ports"].as_array().expect("ports");
+    let dropped = |prefix: &str| -> u64 {
+        let of = ports.iter().filter(|p| p["node"].as_str().is_some_and(|n| n.starts_with(prefix)));
+        of.filter_map(|p| p["dropped"].as_u64()).sum()
+    };
+    assert_eq!(dropped("h"), 0, "a host's own port never drops");
+    // Two hosts at full rate share one uplink.
+    assert!(dropped("t0-p0-0") > 100, "{} dropped at the uplink", dropped("t0-p0-0"));
+    assert_eq!(dropped("t1-"), 0, "what the uplink lets through fits the rest of the way");
+}
+
+#[test]
+fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
+    let Some(fabric) = Fabric::up() else { return };
+    assert_eq!(fabric.run(&["exec", "h0", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert!(fabric.good(&["exec", "h3", "--", "ip", "-6", "addr"]).contains("fcbb:bb00:3003::"));
+    assert!(fabric.good(&["exec", "t1-p1-0", "--", "ip", "link"]).contains("d1"));
+    let nobody = fabric.run(&["exec", "h4", "--", "true"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(said(&nobody).contains("hosts are h0 to h3"), "{}", said(&nobody));
+}
+
+#[test]
+fn what_cannot_be_built_leaves_nothing_behind() {
+    let Some(fabric) = Fabric::named() else { return };
+    // A `tc` that fails, in front of the real one.
+    let folder = std::env::temp_dir().join(&fabric.name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let fake = folder.join("tc");
+    std::fs::write(&fake, "#!/bin/sh\n[ \"$1\" = -V ] && exit 0\necho 'Error: it is broken' >&2; exit 2\n")
+        .expect("a file");
+    let made = Command::new("chmod").arg("+x").arg(&fake).status().expect("chmod");
+    assert!(made.success());
+    let way = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let output = fabric.command(&["up", SCENARIO]).env("PATH", way).output().expect("it runs");
+    std::fs::remove_dir_all(&folder).expect("the folder can go");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("it is broken"), "{}", said(&output));
+    fabric.assert_gone();
+    // A namespace that somebody else made is not touched, and what it is in the way of is not begun.
+    let space = format!("{}-h0", fabric.name);
+    assert!(Command::new("ip").args(["netns", "add", &space]).status().expect("ip").success());
+    let output = fabric.run(&["up", SCENARIO]);
+    assert!(said(&output).contains("is there already"), "{}", said(&output));
+    assert_eq!(fabric.namespaces(), [space]);
+    // A scenario that is too fast is told apart from one that cannot be built.
+    let output = fabric.run(&["up", SCENARIO, "--set", "fabric.rate=800 Gbps"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("pass --rate 500Mbps"), "{}", said(&output));
+}
+
+#[test]
+fn an_interrupted_build_leaves_nothing_behind() {
+    let Some(fabric) = Fabric::named() else { return };
+    let large = ["--set", "fabric.hosts=32", "--set", "fabric.planes=8", "--set", "fabric.spines=6"];
+    let slow = ["--set", "fabric.rate=4 Gbps", "--set", "fabric.hosts_per_leaf=4"];
+    let mut command = fabric.command(&[&["up", SCENARIO], &large[..], &slow[..]].concat());
+    let child =
+        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let began = Instant::now();
+    while fabric.namespaces().len() < 20 {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    fabric.assert_gone();
+}
+
+#[test]
+fn a_machine_without_iproute_is_told_what_to_install() {
+    let output = strandway(&["fabric", "check"]).env("PATH", "/nowhere").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("command ip is missing: install iproute2"), "{}", said(&output));
+}

@@ -1,0 +1,370 @@
+//! A multi-plane Clos out of Linux network namespaces, from the scenario that the simulator runs.
+//!
+//! Hosts and switches are namespaces, links are veth pairs, and switches forward by static SRv6 micro segments
+//! ([`strandway_proto::usid`]): the address that a socket sends to is the path. [`LinuxFabric`] says what is to be
+//! built, [`build`] turns that into steps, plain data that can be looked at without any privilege, and [`up`], [`fail`],
+//! [`heal`] and [`down`] carry steps out with `ip`, `tc` and `nsenter`. `docs/linux-fabric.md` is the page for users.
+
+mod check;
+mod failure;
+mod probe;
+mod run;
+mod state;
+mod status;
+mod steps;
+
+pub use check::{Finding, check};
+pub use failure::{Failures, Target};
+pub use probe::{Probed, probe};
+pub use run::{LinuxError, Up, down, enter, fail, heal, up};
+pub use state::FOLDER;
+pub use status::{PortStatus, Status, T1Status, status};
+pub use steps::{Step, Tool, build, change};
+
+use crate::node_file::NodeFile;
+use crate::problem::Problems;
+use crate::quantity;
+use crate::reader::Sink;
+use crate::scenario::Scenario;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddrV6;
+use strandway_proto::usid::Clos;
+use strandway_proto::{Bytes, Rate, Span};
+use strandway_sim::Topology;
+use strandway_sim::topology::Level;
+use toml::Value;
+
+/// The most hosts of a fabric on one machine. Ours: what two cores can still keep busy.
+pub const HOSTS_MAX: u32 = 64;
+
+/// The most namespaces of a fabric. Ours: building and looking stay a matter of seconds.
+pub const NAMESPACES_MAX: usize = 200;
+
+/// The most planes: as many as a node takes.
+pub const PLANES_MAX: u8 = 8;
+
+/// The fastest port that is shaped. Measured: above 1 Gb/s it is the processor that limits, not the shaper.
+pub const RATE_MAX: Rate = Rate(1_000_000_000);
+
+/// What the rate of an unshaped NIC is taken for at the most. Measured: two cores move 10 Gb/s and more over three hops.
+const UNSHAPED_RATE: Rate = Rate(10_000_000_000);
+
+/// Added to the simulator's round trip, which knows no software. Measured: 33 us one way over idle namespaces, 54 us for
+/// one packet in a hundred.
+const SOFTWARE_RTT: Span = Span(100_000_000);
+
+/// The UDP port of plane 0; the planes after it take the ports after it. 4791 is RoCEv2's.
+pub const PORT: u16 = 4791;
+
+/// Bytes that a datagram may have on top of its payload: IPv6, UDP, and the longest headers of ours, with some to spare.
+const HEADERS: u32 = 256;
+
+/// The usual MTU of jumbo frames.
+const MTU: u32 = 9000;
+
+/// What was asked for beyond the scenario.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The rate of every port instead of the scenario's, with its unit.
+    pub rate: Option<String>,
+    /// No port is shaped.
+    pub unshaped: bool,
+}
+
+/// A fabric to be built of namespaces: nothing in it can be misconfigured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxFabric {
+    /// What names of namespaces begin with.
+    pub name: String,
+    /// The scenario's file, for people.
+    pub scenario: String,
+    /// Planes.
+    pub planes: u8,
+    /// Hosts; each has a port into every plane.
+    pub hosts: u16,
+    /// Hosts below each T0; the last one may have fewer.
+    pub hosts_per_t0: u16,
+    /// T1 switches of each plane.
+    pub t1s: u16,
+    /// MTU of all ports, in bytes.
+    pub mtu: u32,
+    /// Bits per second of links between hosts and T0s; none if nothing is shaped.
+    pub host_rate: Option<u64>,
+    /// Bits per second of links between T0s and T1s; none if nothing is shaped.
+    pub uplink_rate: Option<u64>,
+    /// Bytes that wait at a switch's port at the most.
+    pub queue: u64,
+    /// The protocol that nodes are told to speak.
+    pub profile: String,
+    /// Payload bytes of a full packet.
+    pub payload: u32,
+    /// Bits per second of a NIC, all planes together, as nodes are told.
+    pub node_rate: u64,
+    /// Round trip without queueing, as nodes are told, in nanoseconds.
+    pub base_rtt_ns: u64,
+    /// What the scenario asks for and namespaces do not do.
+    pub notes: Vec<String>,
+}
+
+/// A host or a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// A host.
+    Host(u16),
+    /// A switch below which hosts are: plane and number.
+    T0(u8, u16),
+    /// A switch that connects T0s: plane and number.
+    T1(u8, u16),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::Host(h) => write!(f, "h{h}"),
+            Node::T0(p, i) => write!(f, "t0-p{p}-{i}"),
+            Node::T1(p, j) => write!(f, "t1-p{p}-{j}"),
+        }
+    }
+}
+
+impl Node {
+    /// The node of that name, whether or not some fabric has it.
+    pub fn named(name: &str) -> Option<Node> {
+        let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
+        if let Some(host) = name.strip_prefix('h') {
+            return number(host).map(Node::Host);
+        }
+        let (kind, rest) = name.split_once("-p")?;
+        let (plane, at) = rest.split_once('-')?;
+        let (plane, at) = (u8::try_from(number(plane)?).ok()?, number(at)?);
+        match kind {
+            "t0" => Some(Node::T0(plane, at)),
+            "t1" => Some(Node::T1(plane, at)),
+            _ => None,
+        }
+    }
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Whose it is.
+    pub node: Node,
+    /// What its namespace calls it: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (to T1 1), `d0` (to T0 0).
+    pub name: String,
+    /// The node at the other end.
+    pub peer: Node,
+    /// The plane that it belongs to.
+    pub plane: u8,
+}
+
+impl LinuxFabric {
+    /// What is to be built for a scenario.
+    ///
+    /// # Errors
+    /// With everything that is wrong with the scenario, or that namespaces cannot be.
+    pub fn of(scenario: &Scenario, name: &str, options: &Options) -> Result<LinuxFabric, Problems> {
+        let sink = Sink::new(scenario.file());
+        if let Err(e) = state::name_fits(name) {
+            sink.add("--name", "", e.0, "");
+        }
+        let mut scenario = scenario.clone();
+        if let Some(rate) = &options.rate {
+            set_rate(&mut scenario, rate, &sink)?;
+        }
+        let experiment = scenario.check()?;
+        let topology = &experiment.plan.topology;
+        let shape = *topology.shape();
+        let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
+        if shape.pods.is_some() {
+            let what = "has three tiers; a source route over namespaces has two".into();
+            file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
+        }
+        if shape.leaf_bundle > 1 {
+            let what = "parallel links cannot be told apart by micro segments".into();
+            file("fabric.bundle", &shape.leaf_bundle, what, "leave it out and write more `spines`");
+        }
+        if shape.planes > PLANES_MAX {
+            let what = format!("a node has at most {PLANES_MAX} planes");
+            file("fabric.planes", &shape.planes, what, "write fewer planes");
+        }
+        if shape.hosts > HOSTS_MAX {
+            let what = format!("one machine runs at most {HOSTS_MAX} hosts as namespaces");
+            file("fabric.hosts", &shape.hosts, what, "add --set fabric.hosts=8, or take a smaller scenario");
+        }
+        let namespaces =
+            shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + shape.spines as usize);
+        if shape.hosts <= HOSTS_MAX && namespaces > NAMESPACES_MAX {
+            let what = format!("hosts and switches would be {namespaces} namespaces; {NAMESPACES_MAX} is the most");
+            file("fabric", &"", what, "write fewer hosts, planes or spines");
+        }
+        let rates = [topology.level(0).rate, topology.level(1).rate];
+        if let Some(rate) = rates.iter().find(|rate| **rate > RATE_MAX).filter(|_| !options.unshaped) {
+            let what = format!("a port of {rate} is faster than software carries; {RATE_MAX} is the most");
+            file("fabric.rate", &"", what, "pass --rate 500Mbps (per port), or --unshaped for as fast as it goes");
+        }
+        if !sink.is_empty() {
+            return Err(Problems(sink.take()));
+        }
+        let profile = experiment.profile();
+        let derived = &experiment.derived;
+        let payload = profile.transport.mtu;
+        let node_rate = if options.unshaped { derived.rate.0.min(UNSHAPED_RATE.0) } else { derived.rate.0 };
+        let shaped = |rate: Rate| (!options.unshaped).then_some(rate.0);
+        let fabric = LinuxFabric {
+            name: name.to_string(),
+            scenario: scenario.file().to_string(),
+            planes: shape.planes,
+            hosts: shape.hosts as u16,
+            hosts_per_t0: shape.hosts_per_leaf.min(shape.hosts) as u16,
+            t1s: shape.spines as u16,
+            mtu: MTU.max(payload + HEADERS),
+            host_rate: shaped(rates[0]),
+            uplink_rate: shaped(rates[1]),
+            queue: derived.queue.0,
+            profile: profile.name.clone(),
+            payload,
+            node_rate,
+            base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
+            notes: notes(&scenario, &experiment),
+        };
+        // What the limits above let through fits micro segments.
+        let clos = fabric.clos();
+        assert_eq!(clos.holds(u32::from(fabric.planes), u32::from(fabric.hosts)), Ok(()));
+        Ok(fabric)
+    }
+
+    /// Its addresses.
+    pub fn clos(&self) -> Clos {
+        Clos::new(self.t1s, self.hosts_per_t0).expect("numbers of a checked fabric")
+    }
+
+    /// T0 switches of each plane.
+    pub fn t0s(&self) -> u16 {
+        self.hosts.div_ceil(self.hosts_per_t0)
+    }
+
+    /// All hosts, then the switches plane by plane.
+    pub fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = (0..self.hosts).map(Node::Host).collect();
+        for plane in 0..self.planes {
+            nodes.extend((0..self.t0s()).map(|i| Node::T0(plane, i)));
+            nodes.extend((0..self.t1s).map(|j| Node::T1(plane, j)));
+        }
+        nodes
+    }
+
+    /// The namespace of a node.
+    pub fn namespace(&self, node: Node) -> String {
+        format!("{}-{node}", self.name)
+    }
+
+    /// The ports of a node, those to hosts first.
+    pub fn ports(&self, node: Node) -> Vec<Port> {
+        let port = |name: String, peer: Node, plane: u8| Port { node, name, peer, plane };
+        match node {
+            Node::Host(h) => {
+                let t0 = h / self.hosts_per_t0;
+                (0..self.planes).map(|p| port(format!("p{p}"), Node::T0(p, t0), p)).collect()
+            }
+            Node::T0(p, i) => {
+                let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i);
+                let down = below.map(|h| port(format!("h{h}"), Node::Host(h), p));
+                down.chain((0..self.t1s).map(|j| port(format!("u{j}"), Node::T1(p, j), p))).collect()
+            }
+            Node::T1(p, _) => (0..self.t0s()).map(|i| port(format!("d{i}"), Node::T0(p, i), p)).collect(),
+        }
+    }
+
+    /// What a host's node is told.
+    pub fn node_file(&self, host: u16) -> NodeFile {
+        let clos = self.clos();
+        let plane = |p: u8| SocketAddrV6::new(clos.host(host), PORT + u16::from(p), 0, 0);
+        NodeFile {
+            name: Node::Host(host).to_string(),
+            host,
+            planes: (0..self.planes).map(plane).collect(),
+            profile: self.profile.clone(),
+            payload: self.payload,
+            rate: Rate(self.node_rate),
+            base_rtt: Span(self.base_rtt_ns * 1000),
+            srv6: Some(clos),
+        }
+    }
+
+    /// Is this the same fabric, from whichever file it came?
+    pub fn same(&self, other: &LinuxFabric) -> bool {
+        LinuxFabric { scenario: String::new(), ..self.clone() }
+            == LinuxFabric { scenario: String::new(), ..other.clone() }
+    }
+}
+
+/// `--rate` is a change of the scenario, so that all that follows from rates (queues, round trips) follows from this one.
+fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Problems> {
+    let rate = match quantity::rate(text) {
+        Ok(rate) if rate.0 > 0 => rate,
+        Ok(_) => {
+            sink.add("--rate", text, "a rate must be above zero", "write, say, 500Mbps");
+            return Err(Problems(sink.take()));
+        }
+        Err(e) => {
+            sink.add("--rate", text, e.what, e.remedy);
+            return Err(Problems(sink.take()));
+        }
+    };
+    let planes = u64::from(scenario.check()?.plan.topology.planes());
+    let bits = |rate: u64| Value::String(format!("{rate} bps"));
+    let has_uplinks = scenario.table.get("fabric").is_some_and(|f| f.get("uplink_rate").is_some());
+    let puts =
+        [("fabric.rate", rate.0 * planes)].into_iter().chain(has_uplinks.then_some(("fabric.uplink_rate", rate.0)));
+    for (key, rate) in puts {
+        if let Err(what) = scenario.put(key, bits(rate)) {
+            sink.add(key, text, what, "write the rate into the scenario");
+            return Err(Problems(sink.take()));
+        }
+    }
+    Ok(())
+}
+
+/// The simulator's base round trip, but over cables as short as those between namespaces.
+fn base_rtt(experiment: &crate::Experiment) -> Span {
+    let topology = &experiment.plan.topology;
+    let level = |l: usize| Level { rate: topology.level(l).rate, latency: Span::from_ns(1) };
+    let short = Topology::new(*topology.shape(), [level(0), level(1), level(1)], [Span::ZERO; 3]);
+    let control = Bytes(u64::from(experiment.profile().transport.control));
+    short.map_or(experiment.derived.base_rtt, |short| short.base_rtt(experiment.derived.packet, control))
+}
+
+/// What the simulator does for this scenario and namespaces do not.
+fn notes(scenario: &Scenario, experiment: &crate::Experiment) -> Vec<String> {
+    let ports = &experiment.plan.ports;
+    let topology = &experiment.plan.topology;
+    let mut notes = vec![format!(
+        "latency: links of {} are not modelled; a veth hop adds microseconds, and a round trip tens of them",
+        topology.level(0).latency
+    )];
+    for (wanted, what) in [
+        (ports.ecn.is_some(), "ECN: off, no port marks CE"),
+        (ports.trim.is_some(), "trimming: off, packets that do not fit are dropped whole"),
+        (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),
+        (ports.shared.is_some(), "shared buffer: every port has its own queue"),
+        (ports.priority, "priority: control packets wait among data"),
+        (
+            !experiment.plan.faults.is_empty(),
+            "faults: those of the scenario do not happen by themselves (strandway fabric fail)",
+        ),
+    ] {
+        if wanted {
+            notes.push(what.to_string());
+        }
+    }
+    let groups = scenario.table.get("profile").and_then(Value::as_table);
+    if groups.is_some_and(|table| table.values().any(Value::is_table)) {
+        notes.push("parameters: node files name the profile, without the scenario's [profile.GROUP] values".into());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What this machine can do for fabrics of namespaces.
+
+use crate::linux::run::{carry_out, run};
+use crate::linux::steps::{Step, Tool};
+use serde::Serialize;
+
+/// One thing that fabrics need or can use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is.
+    pub what: &'static str,
+    /// Is it there?
+    pub works: bool,
+    /// Nothing can be built without it.
+    pub needed: bool,
+    /// What was found.
+    pub said: String,
+    /// What to do if it is missing.
+    pub remedy: &'static str,
+}
+
+/// A feature, by the lines that need it.
+struct Feature {
+    what: &'static str,
+    tool: Tool,
+    line: &'static str,
+    needed: bool,
+    remedy: &'static str,
+}
+
+const FEATURES: [Feature; 6] = [
+    Feature {
+        what: "veth",
+        tool: Tool::Ip,
+        line: "link add va type veth peer name vb",
+        needed: true,
+        remedy: "use a kernel with CONFIG_VETH",
+    },
+    Feature {
+        what: "SRv6 with 16-bit segments",
+        tool: Tool::Ip,
+        line: "route add fcbb:bb00:1::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev va",
+        needed: true,
+        remedy: "use Linux 6.1 or later with CONFIG_IPV6_SEG6_LWTUNNEL, and iproute2 6.1 or later",
+    },
+    Feature {
+        what: "rates (tbf)",
+        tool: Tool::Tc,
+        line: "qdisc add dev va root tbf rate 1mbit burst 9000 limit 9000",
+        needed: false,
+        remedy: "use a kernel with CONFIG_NET_SCH_TBF, or build with --unshaped",
+    },
+    Feature {
+        what: "a place for random loss (clsact)",
+        tool: Tool::Tc,
+        line: "qdisc add dev vb clsact",
+        needed: false,
+        remedy: "use a kernel with CONFIG_NET_SCH_INGRESS; all but fail loss:... works without",
+    },
+    Feature {
+        what: "random loss (bpf filter)",
+        tool: Tool::Tc,
+        line: "filter add dev vb ingress pref 1 handle 1 protocol ipv6 bpf bytecode '1,6 0 0 0' da",
+        needed: false,
+        remedy: "use a kernel with CONFIG_NET_CLS_BPF; all but fail loss:... works without",
+    },
+    Feature {
+        what: "marking by backlog (red)",
+        tool: Tool::Tc,
+        line: "qdisc replace dev va root red limit 90000 min 9000 max 30000 avpkt 1500 burst 12 bandwidth 100mbit ecn",
+        needed: false,
+        remedy: "nothing to do: fabrics are built without ECN whether or not the kernel could mark",
+    },
+];
+
+/// Tries everything out, in a namespace that is gone afterwards.
+pub fn check() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (what, program, remedy) in [
+        ("command ip", "ip", "install iproute2, 6.1 or later"),
+        ("command tc", "tc", "install iproute2, 6.1 or later"),
+        ("command nsenter", "nsenter", "install util-linux"),
+    ] {
+        let version = run(None, program, &["-V"], "").map(|output| output.status.success().then_some(output.stdout));
+        let (works, said) = match version {
+            Ok(Some(said)) => (true, String::from_utf8_lossy(&said).trim().to_string()),
+            Ok(None) => (false, "does not run".to_string()),
+            Err(e) => (false, e.0),
+        };
+        findings.push(Finding { what, works, needed: true, said, remedy });
+    }
+    if findings.iter().any(|finding| !finding.works) {
+        return findings;
+    }
+    let space = format!("strandway-check-{}", std::process::id());
+    let attempt = |namespace: Option<&String>, tool: Tool, line: &str| {
+        carry_out(&Step { namespace: namespace.cloned(), tool, lines: vec![line.to_string()] })
+    };
+    let made = attempt(None, Tool::Ip, &format!("netns add {space}"));
+    findings.push(Finding {
+        what: "network namespaces",
+        works: made.is_ok(),
+        needed: true,
+        said: made.as_ref().err().map_or("can be made".to_string(), |e| e.0.clone()),
+        remedy: "run it as root (sudo strandway fabric ...); a container needs CAP_NET_ADMIN and CAP_SYS_ADMIN",
+    });
+    if made.is_err() {
+        return findings;
+    }
+    let entered = attempt(Some(&space), Tool::Sysctl, "net/ipv6/conf/all/forwarding 1");
+    findings.push(Finding {
+        what: "forwarding of IPv6",
+        works: entered.is_ok(),
+        needed: true,
+        said: entered.err().map_or("can be switched on".to_string(), |e| e.0),
+        remedy: "give this container a writable /proc/sys/net and the right to enter namespaces (CAP_SYS_ADMIN)",
+    });
+    for feature in FEATURES {
+        let tried = attempt(Some(&space), feature.tool, feature.line);
+        if feature.what == "veth" {
+            let _ = attempt(Some(&space), Tool::Ip, "link set va up");
+        }
+        let said = tried.as_ref().err().map_or("works".to_string(), |e| e.0.clone());
+        let (what, needed, remedy) = (feature.what, feature.needed, feature.remedy);
+        findings.push(Finding { what, works: tried.is_ok(), needed, said, remedy });
+    }
+    let _ = attempt(None, Tool::Ip, &format!("netns del {space}"));
+    findings
+}

@@ -1,0 +1,237 @@
+//! Carries steps out: with `ip`, `tc` and `nsenter`, one process per step.
+
+use crate::linux::check::check;
+use crate::linux::failure::Target;
+use crate::linux::state::{self, State, folder, netns};
+use crate::linux::steps::{Step, Tool, build, change};
+use crate::linux::{LinuxFabric, Node};
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Why something could not be done: a sentence, with its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinuxError(pub String);
+
+impl fmt::Display for LinuxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for LinuxError {}
+
+/// What came of [`up`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Up {
+    /// It was built.
+    Built,
+    /// It stood already, the same in everything.
+    Standing,
+}
+
+/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind.
+///
+/// # Errors
+/// If another fabric has the name, or something is missing here; with the remedy.
+pub fn up(fabric: &LinuxFabric, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
+    let name = &fabric.name;
+    let lock = state::lock()?;
+    if let Some(old) = State::load(name)? {
+        let down = format!("strandway fabric down --name {name}");
+        if let Some(damage) = old.damage() {
+            return Err(LinuxError(format!("{damage}; remove the rest first: {down}")));
+        }
+        if !old.fabric.same(fabric) {
+            let what = format!("a different fabric `{name}` is up, from {}", old.fabric.scenario);
+            return Err(LinuxError(format!("{what}; take it down first ({down}) or choose another --name")));
+        }
+        return Ok(Up::Standing);
+    }
+    if let Some(space) = state::namespaces(name).first() {
+        let down = format!("strandway fabric down --name {name}");
+        return Err(LinuxError(format!(
+            "a namespace {space} is there already and no fabric is known to own it; remove it ({down}) or choose another --name"
+        )));
+    }
+    let mut state = State { complete: false, failures: Vec::new(), fabric: fabric.clone() };
+    let built = state.save().and_then(|()| {
+        for step in build(fabric) {
+            if interrupted() {
+                return Err(LinuxError("interrupted; what had been built is gone again".into()));
+            }
+            carry_out(&step)?;
+        }
+        state.save_node_files()?;
+        state.complete = true;
+        state.save()
+    });
+    if let Err(error) = built {
+        let clean = remove(name);
+        drop(lock);
+        // A missing command or kernel feature explains more than what `ip` says about it.
+        let missing = check().into_iter().find(|finding| !finding.works && finding.needed);
+        let said = match missing {
+            Some(finding) if !interrupted() => format!("{}: {}; {}", finding.what, finding.said, finding.remedy),
+            _ => error.0,
+        };
+        return Err(LinuxError(match clean {
+            Ok(_) => said,
+            Err(left) => format!("{said}\nand not all could be removed: {left}"),
+        }));
+    }
+    Ok(Up::Built)
+}
+
+/// Removes a fabric and all that is left of one; how many namespaces that were.
+///
+/// # Errors
+/// If a namespace cannot be removed.
+pub fn down(name: &str) -> Result<usize, LinuxError> {
+    state::name_fits(name)?;
+    if folder(name).exists() || !state::namespaces(name).is_empty() {
+        let _lock = state::lock()?;
+        return remove(name);
+    }
+    Ok(0)
+}
+
+fn remove(name: &str) -> Result<usize, LinuxError> {
+    let spaces = state::namespaces(name);
+    if !spaces.is_empty() {
+        let lines = spaces.iter().map(|space| format!("netns del {space}")).collect();
+        carry_out(&Step { namespace: None, tool: Tool::Ip, lines })?;
+    }
+    match fs::remove_dir_all(folder(name)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(LinuxError(format!("{}: cannot be removed: {e}", folder(name).display())))
+        }
+        _ => Ok(spaces.len()),
+    }
+}
+
+/// Breaks something; whether it was whole before.
+///
+/// # Errors
+/// If there is no such fabric or target.
+pub fn fail(name: &str, target: &str) -> Result<bool, LinuxError> {
+    changing(name, |state| {
+        let target = Target::parse(&state.fabric, target).map_err(LinuxError)?;
+        if matches!(target, Target::Loss(_, 0)) {
+            return Err(LinuxError(format!("`{target}`: how much is to be lost? Write, say, loss:p0:2%")));
+        }
+        Ok(state.failures()?.with(target))
+    })
+}
+
+/// Mends something, or everything; whether anything was broken.
+///
+/// # Errors
+/// If there is no such fabric or target.
+pub fn heal(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
+    changing(name, |state| {
+        let target = target.map(|text| Target::parse(&state.fabric, text)).transpose().map_err(LinuxError)?;
+        Ok(state.failures()?.without(target))
+    })
+}
+
+fn changing(
+    name: &str,
+    to: impl FnOnce(&State) -> Result<crate::linux::Failures, LinuxError>,
+) -> Result<bool, LinuxError> {
+    // Without the fabric there is nothing to lock, and the better message.
+    State::standing(name)?;
+    let _lock = state::lock()?;
+    let mut state = State::standing(name)?;
+    let from = state.failures()?;
+    let to = to(&state)?;
+    if from == to {
+        return Ok(false);
+    }
+    for step in change(&state.fabric, &from, &to) {
+        carry_out(&step)?;
+    }
+    state.failures = to.0.iter().map(Target::to_string).collect();
+    state.save()?;
+    Ok(true)
+}
+
+/// The file of a node's namespace, for `nsenter --net=FILE`.
+///
+/// # Errors
+/// If there is no such fabric or node.
+pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
+    let state = State::standing(name)?;
+    match Node::named(node).filter(|n| state.fabric.nodes().contains(n)) {
+        Some(node) => Ok(netns(&state.fabric.namespace(node))),
+        None => Err(LinuxError(format!(
+            "fabric `{name}` has no node `{node}`; hosts are h0 to h{}, switches are called t0-p0-0 or t1-p0-0",
+            state.fabric.hosts - 1
+        ))),
+    }
+}
+
+/// Carries one step out.
+pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
+    let (program, arguments): (&str, &[&str]) = match step.tool {
+        Tool::Sysctl => ("sh", &["-c", "while read -r key value; do echo $value > /proc/sys/$key || exit 1; done"]),
+        Tool::Ip => ("ip", &["-batch", "-"]),
+        Tool::Tc => ("tc", &["-batch", "-"]),
+    };
+    let output = run(step.namespace.as_deref(), program, arguments, &(step.lines.join("\n") + "\n"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // "Command failed -:3" names the line.
+    let number = said.split("Command failed -:").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    let line = number.and_then(|n: usize| step.lines.get(n.checked_sub(1)?)).map_or("", String::as_str);
+    let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
+    let place = step.namespace.as_deref().unwrap_or("this namespace");
+    Err(LinuxError(format!("in {place}, `{program} {line}`: {first}")))
+}
+
+/// Runs a program, in a namespace if one is named. It is in a process group of its own, so that Ctrl-C ends a build
+/// between steps rather than within one.
+pub(crate) fn run(
+    namespace: Option<&str>,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<Output, LinuxError> {
+    let mut command = match namespace {
+        Some(namespace) => {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net={}", netns(namespace).display())).arg("--").arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    let missing = |e: std::io::Error| {
+        let program = command_name(namespace, program);
+        let remedy = if program == "nsenter" { "install util-linux" } else { "install iproute2, 6.1 or later" };
+        LinuxError(format!("`{program}` cannot be run: {e}; {remedy}"))
+    };
+    let mut child = command
+        .args(arguments)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    // Whoever ends without reading all says why on standard error.
+    let mut pipe = child.stdin.take().expect("a pipe was asked for");
+    let input = input.to_string();
+    let writer = std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(missing)?;
+    let _ = writer.join();
+    Ok(output)
+}
+
+fn command_name<'a>(namespace: Option<&str>, program: &'a str) -> &'a str {
+    if namespace.is_some() { "nsenter" } else { program }
+}

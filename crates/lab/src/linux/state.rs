@@ -1,0 +1,153 @@
+//! What is remembered about a fabric while it stands: a folder under `/run`, which a restart of the machine empties, as
+//! it does away with namespaces.
+
+use crate::linux::failure::{Failures, Target};
+use crate::linux::run::LinuxError;
+use crate::linux::{LinuxFabric, Node};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Where fabrics are remembered: a folder each, with `fabric.toml` and a node file per host.
+pub const FOLDER: &str = "/run/strandway";
+
+/// Where iproute2 keeps namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// A fabric as it stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Has building come to its end?
+    pub(crate) complete: bool,
+    /// Failures, as people write them.
+    pub(crate) failures: Vec<String>,
+    pub(crate) fabric: LinuxFabric,
+}
+
+impl State {
+    /// What is known of a fabric; none if there is no such fabric.
+    pub(crate) fn load(name: &str) -> Result<Option<State>, LinuxError> {
+        name_fits(name)?;
+        let path = folder(name).join("fabric.toml");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(LinuxError(format!("{}: cannot be read: {e}", path.display()))),
+        };
+        let state = toml::from_str(&text).map_err(|e| {
+            let remedy = format!("remove what is left with `strandway fabric down --name {name}`");
+            LinuxError(format!("{}: is damaged: {}; {remedy}", path.display(), e.message()))
+        })?;
+        Ok(Some(state))
+    }
+
+    /// A fabric that must be there, whole.
+    pub(crate) fn standing(name: &str) -> Result<State, LinuxError> {
+        let Some(state) = State::load(name)? else {
+            let others = names();
+            let others = match others.is_empty() {
+                true => "none is up".to_string(),
+                false => format!("up: {}", others.join(", ")),
+            };
+            return Err(LinuxError(format!(
+                "there is no fabric `{name}` ({others}); build one: strandway fabric up SCENARIO --name {name}"
+            )));
+        };
+        if let Some(what) = state.damage() {
+            return Err(LinuxError(format!("{what}; remove the rest: strandway fabric down --name {name}")));
+        }
+        Ok(state)
+    }
+
+    /// What is missing of it.
+    pub(crate) fn damage(&self) -> Option<String> {
+        let name = &self.fabric.name;
+        if !self.complete {
+            return Some(format!("fabric `{name}` was never completed"));
+        }
+        let spaces = self.fabric.nodes().into_iter().map(|n| self.fabric.namespace(n));
+        let gone: Vec<String> = spaces.filter(|space| !netns(space).exists()).collect();
+        gone.first().map(|first| format!("fabric `{name}` lacks {} of its namespaces, such as {first}", gone.len()))
+    }
+
+    pub(crate) fn save(&self) -> Result<(), LinuxError> {
+        let folder = folder(&self.fabric.name);
+        let fail = |what: &Path, e: std::io::Error| LinuxError(format!("{}: cannot be written: {e}", what.display()));
+        fs::create_dir_all(&folder).map_err(|e| fail(&folder, e))?;
+        let text = toml::to_string(self).map_err(|e| LinuxError(format!("fabric.toml: {e}")))?;
+        let (path, new) = (folder.join("fabric.toml"), folder.join("fabric.toml.new"));
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|e| fail(&path, e))
+    }
+
+    /// Writes a node file per host.
+    pub(crate) fn save_node_files(&self) -> Result<(), LinuxError> {
+        for host in 0..self.fabric.hosts {
+            let path = folder(&self.fabric.name).join(format!("{}.toml", Node::Host(host)));
+            fs::write(&path, self.fabric.node_file(host).to_string())
+                .map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn failures(&self) -> Result<Failures, LinuxError> {
+        let parsed = self.failures.iter().map(|text| Target::parse(&self.fabric, text));
+        Ok(Failures(parsed.collect::<Result<_, String>>().map_err(LinuxError)?))
+    }
+}
+
+/// Can a fabric be called so? The name begins those of its namespaces and is that of its folder.
+pub(crate) fn name_fits(name: &str) -> Result<(), LinuxError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if (1..=20).contains(&name.len()) && name.chars().all(good) {
+        return Ok(());
+    }
+    Err(LinuxError(format!("`{name}` cannot be the name of a fabric: write 1 to 20 letters, digits or underscores")))
+}
+
+/// The folder of a fabric.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+/// The file that stands for a namespace.
+pub(crate) fn netns(namespace: &str) -> PathBuf {
+    Path::new(NAMESPACES).join(namespace)
+}
+
+/// The fabrics that are remembered.
+pub(crate) fn names() -> Vec<String> {
+    let folders = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let mut names: Vec<String> = folders
+        .filter(|entry| entry.path().join("fabric.toml").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The namespaces that are there and called as those of a fabric of this name would be.
+pub(crate) fn namespaces(name: &str) -> Vec<String> {
+    let files = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let mut found: Vec<String> = files
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .filter(|file| {
+            let node = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+            node.is_some_and(|node| Node::named(node).is_some())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Only one process changes fabrics at a time; the lock ends with what is returned.
+pub(crate) fn lock() -> Result<File, LinuxError> {
+    let path = Path::new(FOLDER).join("lock");
+    let fail = |e: std::io::Error| {
+        let remedy = "run it as root: sudo strandway fabric ...";
+        LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
+    };
+    fs::create_dir_all(FOLDER).map_err(fail)?;
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+    file.lock().map_err(fail)?;
+    Ok(file)
+}

@@ -1,0 +1,270 @@
+//! What is to be done, as data: lines for `ip`, `tc` and the kernel's settings, namespace by namespace.
+
+use crate::linux::failure::{Failures, PortState};
+use crate::linux::{LinuxFabric, Node, Port};
+use std::fmt;
+use strandway_proto::usid::{Clos, SwitchTable};
+
+/// What lines are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tool {
+    /// `PATH VALUE` below `/proc/sys`.
+    Sysctl,
+    /// `ip -batch`.
+    Ip,
+    /// `tc -batch`.
+    Tc,
+}
+
+/// Lines for one tool in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The namespace; none for the one that we are in.
+    pub namespace: Option<String>,
+    /// Who reads the lines.
+    pub tool: Tool,
+    /// What is to be done, in this order.
+    pub lines: Vec<String>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.namespace.as_deref().unwrap_or("here");
+        for line in &self.lines {
+            writeln!(
+                f,
+                "{place}: {}{line}",
+                match self.tool {
+                    Tool::Sysctl => "sysctl ",
+                    Tool::Ip => "ip ",
+                    Tool::Tc => "tc ",
+                }
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that wait at a host's own port at the most: more than any send buffer, so that a full port is an `EAGAIN` to the
+/// sender rather than a loss. Ours.
+const HOST_QUEUE: u64 = 64 << 20;
+
+/// A neighbour that nobody is: what is sent to it is dropped at the far end of the cable, and no one is told.
+const NOBODY: &str = "02:00:00:00:de:ad";
+
+/// Everything that makes a fabric, from nothing.
+pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
+    let nodes = fabric.nodes();
+    let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
+    let mut steps = vec![here(nodes.iter().map(|n| format!("netns add {}", fabric.namespace(*n))).collect())];
+    steps.extend(nodes.iter().map(|n| in_namespace(fabric, *n, Tool::Sysctl, settings(*n))));
+    steps.push(here(cables(fabric)));
+    for node in nodes {
+        steps.push(in_namespace(fabric, node, Tool::Ip, tables(fabric, node)));
+        let shapers: Vec<String> = fabric.ports(node).iter().filter_map(|port| shaper(fabric, port)).collect();
+        if !shapers.is_empty() {
+            steps.push(in_namespace(fabric, node, Tool::Tc, shapers));
+        }
+    }
+    steps
+}
+
+/// What leads from one set of failures to another one.
+pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for node in fabric.nodes() {
+        let (mut ip, mut tc) = (Vec::new(), Vec::new());
+        for port in fabric.ports(node) {
+            let (was, is) = (from.state(&port), to.state(&port));
+            if is.down && !was.down {
+                ip.push(format!("link set {} down", port.name));
+            } else if was.down && !is.down {
+                ip.extend(port_lines(fabric, &port, is));
+            } else if !is.down && was.silent != is.silent {
+                ip.push(neighbour(fabric, &port, is));
+            }
+            if was.loss_ppm != is.loss_ppm {
+                tc.extend(loss(&port.name, is.loss_ppm));
+            }
+        }
+        for (tool, lines) in [(Tool::Ip, ip), (Tool::Tc, tc)] {
+            if !lines.is_empty() {
+                steps.push(in_namespace(fabric, node, tool, lines));
+            }
+        }
+    }
+    steps
+}
+
+fn in_namespace(fabric: &LinuxFabric, node: Node, tool: Tool, lines: Vec<String>) -> Step {
+    Step { namespace: Some(fabric.namespace(node)), tool, lines }
+}
+
+/// Kernel settings of a node: quiet, and switches forward.
+fn settings(node: Node) -> Vec<String> {
+    let mut lines = Vec::new();
+    for scope in ["all", "default"] {
+        // No addresses by themselves, no duplicate detection, nobody to ask for routers: tables are static.
+        for (key, value) in [("addr_gen_mode", 1), ("accept_dad", 0), ("accept_ra", 0), ("router_solicitations", 0)] {
+            lines.push(format!("net/ipv6/conf/{scope}/{key} {value}"));
+        }
+    }
+    if !matches!(node, Node::Host(_)) {
+        lines.push("net/ipv6/conf/all/forwarding 1".into());
+    }
+    lines
+}
+
+/// Every link of the fabric, both ends straight in their namespaces.
+fn cables(fabric: &LinuxFabric) -> Vec<String> {
+    let mut lines = Vec::new();
+    for node in fabric.nodes().into_iter().filter(|n| matches!(n, Node::T0(..))) {
+        for port in fabric.ports(node) {
+            let far = fabric.ports(port.peer).into_iter().find(|p| p.peer == node && p.plane == port.plane);
+            let far = far.expect("every port has one at the other end");
+            let end = |port: &Port| {
+                let (mtu, space) = (fabric.mtu, fabric.namespace(port.node));
+                format!("{} mtu {mtu} address {} netns {space}", port.name, mac(fabric, port.node, port.peer))
+            };
+            lines.push(format!("link add {} type veth peer name {}", end(&port), end(&far)));
+        }
+    }
+    lines
+}
+
+/// Addresses, neighbours and routes of a node.
+fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
+    let clos = fabric.clos();
+    let block = clos.locator(0);
+    let mut lines = vec!["link set lo up".to_string()];
+    match node {
+        Node::Host(h) => {
+            let own = clos.host(h);
+            // What leads nowhere is an error to the socket, at once.
+            lines.push(format!("route replace unreachable {block}/32 metric 4096"));
+            lines.push(format!("addr replace {own}/128 dev lo nodad"));
+            lines.push(format!("route replace local {own}/48 dev lo table local"));
+        }
+        Node::T0(..) | Node::T1(..) => {
+            // What leads nowhere is dropped, and nobody is told.
+            lines.push(format!("route replace blackhole {block}/32 metric 4096"));
+            // Routes that consume a word need a device that no failure takes away and that is not lo, where the kernel
+            // makes rejecting routes of them: a cable from the switch to itself.
+            lines.push("link add sid0 type veth peer name sid1".into());
+            lines.push("link set sid0 up".into());
+            lines.push("link set sid1 up".into());
+            for (word, taken) in table(fabric, &clos, node).own() {
+                let flavor = format!("flavors next-csid lblen 32 nflen {}", taken * 16);
+                let own = clos.locator(*word);
+                lines.push(format!("route replace {own}/48 encap seg6local action End {flavor} dev sid0"));
+            }
+        }
+    }
+    for port in fabric.ports(node) {
+        lines.extend(port_lines(fabric, &port, PortState::default()));
+    }
+    lines
+}
+
+/// The static table of a switch, which the simulator's tests walk as well.
+fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
+    match node {
+        Node::T0(p, i) => SwitchTable::t0(clos, p, i, fabric.hosts),
+        Node::T1(p, j) => SwitchTable::t1(clos, p, j, fabric.t0s()),
+        Node::Host(h) => panic!("host {h} is no switch"),
+    }
+}
+
+/// Everything about a port that is lost when it goes down.
+fn port_lines(fabric: &LinuxFabric, port: &Port, state: PortState) -> Vec<String> {
+    let clos = fabric.clos();
+    let name = &port.name;
+    let mut lines = vec![
+        format!("link set {name} up"),
+        format!("addr replace {}/64 dev {name} scope link nodad", link_local(word(&clos, port.node))),
+        neighbour(fabric, port, state),
+    ];
+    let via = format!("via {} dev {name} metric 100", link_local(word(&clos, port.peer)));
+    match port.node {
+        // The first word picks the plane, hence the port.
+        Node::Host(_) => {
+            for first in [clos.t0(port.plane, 0), clos.t0_neutral(port.plane, 0)] {
+                lines.push(format!("route replace {}/40 {via}", clos.locator(first)));
+            }
+        }
+        switch => {
+            let number = port_number(fabric, port);
+            for (word, to) in table(fabric, &clos, switch).routes() {
+                if *to == number {
+                    lines.push(format!("route replace {}/48 {via}", clos.locator(*word)));
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// What a switch's table calls a port.
+fn port_number(fabric: &LinuxFabric, port: &Port) -> u16 {
+    match port.peer {
+        Node::Host(h) => h % fabric.hosts_per_t0,
+        Node::T1(_, j) => fabric.hosts_per_t0 + j,
+        Node::T0(_, i) => i,
+    }
+}
+
+/// Who is at the other end; nobody, while the link is dead without anyone knowing.
+fn neighbour(fabric: &LinuxFabric, port: &Port, state: PortState) -> String {
+    let at = if state.silent { NOBODY.to_string() } else { mac(fabric, port.peer, port.node) };
+    let via = link_local(word(&fabric.clos(), port.peer));
+    format!("neigh replace {via} lladdr {at} dev {} nud permanent", port.name)
+}
+
+/// The word that a node answers to.
+fn word(clos: &Clos, node: Node) -> u16 {
+    match node {
+        Node::Host(h) => clos.host_word(h),
+        Node::T0(p, i) => clos.t0(p, i),
+        Node::T1(p, j) => clos.t1(p, j),
+    }
+}
+
+/// The link-local address of a node, the same at all its ports.
+fn link_local(word: u16) -> String {
+    format!("fe80::{word:x}")
+}
+
+/// The address of `node`'s port towards `peer`: both words, in a locally administered address.
+fn mac(fabric: &LinuxFabric, node: Node, peer: Node) -> String {
+    let clos = fabric.clos();
+    let [a, b] = word(&clos, node).to_be_bytes();
+    let [c, d] = word(&clos, peer).to_be_bytes();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
+/// The shaper of a port, which is also its queue.
+fn shaper(fabric: &LinuxFabric, port: &Port) -> Option<String> {
+    let to_host = matches!(port.node, Node::Host(_)) || matches!(port.peer, Node::Host(_));
+    let rate = if to_host { fabric.host_rate } else { fabric.uplink_rate }?;
+    // Two packets, and above 500 Mb/s a millisecond's worth: timers wake too rarely for less. Measured.
+    let packets = u64::from(fabric.mtu) * 2 + 2000;
+    let burst = if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
+    let queue = if matches!(port.node, Node::Host(_)) { HOST_QUEUE } else { fabric.queue };
+    Some(format!("qdisc replace dev {} root handle 1: tbf rate {rate}bit burst {burst} limit {queue}", port.name))
+}
+
+/// Random loss of what comes in at a port: a filter in classic BPF, which needs neither a compiler nor rights beyond those
+/// that namespaces need.
+fn loss(port: &str, ppm: u32) -> Vec<String> {
+    if ppm == 0 {
+        // The first line makes the second one work even if there is nothing to remove.
+        return vec![format!("qdisc replace dev {port} clsact"), format!("qdisc del dev {port} clsact")];
+    }
+    let threshold = u64::from(ppm) * u64::from(u32::MAX) / 1_000_000;
+    // Load a random word (ancillary data at -0x1000 + 56), compare, drop (2) or let pass (0).
+    let program = format!("4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 2,6 0 0 0");
+    vec![
+        format!("qdisc replace dev {port} clsact"),
+        format!("filter replace dev {port} ingress pref 1 handle 1 protocol ipv6 bpf bytecode '{program}' da"),
+    ]
+}

@@ -1,0 +1,273 @@
+//! Node files: what one host of a fabric needs to know to take part with real sockets.
+
+use crate::problem::{Problem, Problems, suggest};
+use crate::reader::{Section, Sink, show};
+use crate::scenario::{profile, read_file};
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::path::Path;
+use strandway_proto::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
+use strandway_proto::{Rate, Span};
+use toml::{Table, Value};
+
+/// The sections of a node file.
+const SECTIONS: [&str; 2] = ["node", "srv6"];
+
+/// Planes of a node at the most, as of `strandway_udp`.
+const PLANES_MAX: usize = 8;
+
+/// Payload bytes of a packet at the most: what a UDP datagram holds, less the longest headers.
+const PAYLOAD_MAX: u64 = 65_000;
+
+/// A host on real sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFile {
+    /// What it is called.
+    pub name: String,
+    /// Its number in the fabric.
+    pub host: u16,
+    /// What to bind, plane by plane: one socket each, since a full port would block all that share a socket with it. On a
+    /// fabric of micro segments the host's own address with a UDP port per plane.
+    pub planes: Vec<SocketAddrV6>,
+    /// The protocol, as [`crate::Scenario`] files name it.
+    pub profile: String,
+    /// Payload bytes of a full packet.
+    pub payload: u32,
+    /// Line rate of all planes together.
+    pub rate: Rate,
+    /// Round trip without queueing, software included.
+    pub base_rtt: Span,
+    /// How addresses are made of paths; none where the network picks paths itself.
+    pub srv6: Option<Clos>,
+}
+
+impl NodeFile {
+    /// Reads a node file.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not right, with all problems at once.
+    pub fn load(path: &Path) -> Result<NodeFile, Problems> {
+        NodeFile::from_text(&path.display().to_string(), &read_file(path)?)
+    }
+
+    /// Reads the text of a node file called `file` in messages.
+    ///
+    /// # Errors
+    /// If it is not right, with all problems at once.
+    pub fn from_text(file: &str, text: &str) -> Result<NodeFile, Problems> {
+        let root = text.parse::<Table>().map_err(|e| {
+            let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            Problems(vec![Problem {
+                file: file.to_string(),
+                line,
+                key: String::new(),
+                value: String::new(),
+                what: format!("not valid TOML: {}", e.message().replace('\n', ", ")),
+                remedy: "see docs/linux-fabric.md for the form of a node file".into(),
+            }])
+        })?;
+        let sink = Sink::new(file);
+        match read(&sink, &root) {
+            Some(node) if sink.is_empty() => Ok(node),
+            _ => Err(Problems(sink.take())),
+        }
+    }
+}
+
+fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
+    for (key, value) in root {
+        if !SECTIONS.contains(&key.as_str()) {
+            sink.add(key, show(value), "unknown section", suggest(key, &SECTIONS));
+        }
+    }
+    let srv6 = root.contains_key("srv6").then(|| srv6(Section::of(sink, root, "srv6")));
+    let section = Section::of(sink, root, "node");
+    let missing = |key: &str, example: &str| {
+        if !section.has(key) {
+            sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = {example}"));
+        }
+    };
+    let name = section.text("name");
+    let host = section.count("host", 0, u64::from(HOSTS_MAX) - 1);
+    missing("host", "0");
+    let planes = planes(&section);
+    missing("planes", "[\"[fcbb:bb00:3000::]:4791\"]");
+    let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
+    if let Err(said) = profile::named(&profile) {
+        section.wrong("profile", said, "`strandway explain` lists them all");
+    }
+    let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
+    let rate = section.rate("rate");
+    missing("rate", "\"1 Gbps\"");
+    let base_rtt = section.span("base_rtt").unwrap_or(Span::from_us(100));
+    if base_rtt == Span::ZERO {
+        section.wrong("base_rtt", "no round trip takes no time", "write, say, \"200 us\"");
+    }
+    let (host, planes) = (host.map(|h| h as u16), planes.unwrap_or_default());
+    if let (Some(host), Some(Some(clos))) = (host, &srv6) {
+        belongs(&section, clos, host, &planes);
+    }
+    section.finish();
+    let host = host?;
+    let name = name.unwrap_or_else(|| format!("h{host}"));
+    let payload = payload as u32;
+    Some(NodeFile { name, host, planes, profile, payload, rate: rate?, base_rtt, srv6: srv6.flatten() })
+}
+
+/// Is the host one of the fabric, and are its planes its own address?
+fn belongs(section: &Section<'_>, clos: &Clos, host: u16, planes: &[SocketAddrV6]) {
+    if clos.holds(planes.len().max(1) as u32, u32::from(host) + 1).is_err() {
+        let most = u32::from(clos.hosts_per_t0) * u32::from(SWITCHES_MAX);
+        section.wrong("host", format!("has no address: the fabric holds {most} hosts"), "check srv6.hosts_per_t0");
+        return;
+    }
+    let own = clos.host(host);
+    if let Some(other) = planes.iter().find(|plane| clos.host_of(*plane.ip()) != Some(host)) {
+        let what = format!("{} is not an address of host {host}", other.ip());
+        section.wrong("planes", what, format!("write \"[{own}]:PORT\" for every plane"));
+    }
+}
+
+fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
+    let Some(items) = section.raw("planes")?.as_array() else {
+        section.wrong("planes", "must be a list", "write, say, [\"[fcbb:bb00:3000::]:4791\"]");
+        return None;
+    };
+    if items.is_empty() || items.len() > PLANES_MAX {
+        section.wrong("planes", "has the wrong length", format!("write 1 to {PLANES_MAX} addresses"));
+        return None;
+    }
+    let parsed: Vec<Option<SocketAddrV6>> = items.iter().map(|item| item.as_str()?.parse().ok()).collect();
+    if let Some(at) = parsed.iter().position(Option::is_none) {
+        let what = format!("{} is no IPv6 address with a port", show(&items[at]));
+        section.wrong("planes", what, "write, say, \"[fcbb:bb00:3000::]:4791\"");
+        return None;
+    }
+    let planes: Vec<SocketAddrV6> = parsed.into_iter().flatten().collect();
+    for (i, plane) in planes.iter().enumerate() {
+        if plane.port() != 0 && planes[..i].contains(plane) {
+            section.wrong("planes", format!("{plane} is there twice"), "give each plane a port of its own");
+            return None;
+        }
+    }
+    Some(planes)
+}
+
+fn srv6(section: Section<'_>) -> Option<Clos> {
+    let block = section.text("block").map_or(Some(BLOCK), |text| {
+        let block = block(&text);
+        if block.is_none() {
+            section.wrong("block", "is no block of 32 bits", "write \"fcbb:bb00::/32\"");
+        }
+        block
+    });
+    let mut numbers = [None, None];
+    for (number, key) in numbers.iter_mut().zip(["t1s", "hosts_per_t0"]) {
+        let most = if key == "t1s" { SWITCHES_MAX } else { HOSTS_MAX };
+        *number = section.count(key, 1, u64::from(most)).map(|n| n as u16);
+        if !section.has(key) {
+            section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = 2"));
+        }
+    }
+    let neutral = section.flag("neutral").unwrap_or(true);
+    let clos = match (block, numbers) {
+        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => Some(Clos { block, t1s, hosts_per_t0, neutral }),
+        _ => None,
+    };
+    if let Some(Err(said)) = clos.map(|clos| clos.check()) {
+        section.wrong("block", said, "write \"fcbb:bb00::/32\"");
+    }
+    section.finish();
+    clos
+}
+
+/// `fcbb:bb00::/32`, with or without what comes after the second word.
+fn block(text: &str) -> Option<u32> {
+    let text = text.strip_suffix("/32").unwrap_or(text);
+    let whole = if text.contains("::") { text.to_string() } else { format!("{text}::") };
+    let [a, b, rest @ ..] = whole.parse::<Ipv6Addr>().ok()?.segments();
+    (rest == [0; 6]).then_some(u32::from(a) << 16 | u32::from(b))
+}
+
+/// The file's text.
+impl fmt::Display for NodeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &str| Value::String(text.to_string());
+        let planes: Vec<Value> = self.planes.iter().map(|plane| text(&plane.to_string())).collect();
+        writeln!(f, "[node]")?;
+        writeln!(f, "name = {}", text(&self.name))?;
+        writeln!(f, "host = {}", self.host)?;
+        writeln!(f, "planes = {}", Value::Array(planes))?;
+        writeln!(f, "profile = {}", text(&self.profile))?;
+        writeln!(f, "payload = {}", self.payload)?;
+        writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
+        writeln!(f, "base_rtt = \"{} ps\"", self.base_rtt.0)?;
+        if let Some(clos) = &self.srv6 {
+            writeln!(f, "\n[srv6]")?;
+            writeln!(f, "block = \"{}/32\"", clos.locator(0))?;
+            writeln!(f, "t1s = {}", clos.t1s)?;
+            writeln!(f, "hosts_per_t0 = {}", clos.hosts_per_t0)?;
+            writeln!(f, "neutral = {}", clos.neutral)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[node]
+name = "h2"
+host = 2
+planes = ["[fcbb:bb00:3002::]:4791", "[fcbb:bb00:3002::]:4792"]
+profile = "mrc"
+payload = 4096
+rate = "1 Gbps"
+base_rtt = "250 us"
+
+[srv6]
+block = "fcbb:bb00::/32"
+t1s = 2
+hosts_per_t0 = 2
+neutral = true
+"#;
+
+    #[test]
+    fn a_node_file_survives_being_written_and_read() {
+        let node = NodeFile::from_text("h2.toml", GOOD).expect("all is right");
+        assert_eq!((node.name.as_str(), node.host, node.planes.len()), ("h2", 2, 2));
+        assert_eq!((node.rate, node.base_rtt), (Rate(1_000_000_000), Span::from_us(250)));
+        assert_eq!(node.srv6, Some(Clos::new(2, 2).expect("fits")));
+        assert_eq!(NodeFile::from_text("again", &node.to_string()), Ok(node.clone()));
+        let plain = NodeFile { srv6: None, ..node };
+        assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once_with_its_remedy() {
+        for (from, to, said) in [
+            ("host = 2", "hots = 2", "node.hots = 2: unknown key; did you mean `host`?"),
+            ("host = 2", "", "node.host: is missing; write, say, host = 0"),
+            ("host = 2", "host = 3", "fcbb:bb00:3002:: is not an address of host 3"),
+            ("host = 2", "host = 600", "has no address: the fabric holds 512 hosts"),
+            ("4792", "4791", "is there twice; give each plane a port of its own"),
+            ("]:4792", "", "is no IPv6 address with a port"),
+            ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
+            ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),
+            ("250 us", "0 us", "no round trip takes no time"),
+            ("::/32", "::/33", "is no block of 32 bits"),
+            ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
+            ("t1s = 2", "t1s = 300", "srv6.t1s = 300: must be at most 256"),
+            ("t1s = 2", "", "srv6.t1s: is missing"),
+            ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
+            ("[node]", "[node", "not valid TOML"),
+        ] {
+            let problems = NodeFile::from_text("h2.toml", &GOOD.replacen(from, to, 1)).expect_err(said);
+            assert!(problems.to_string().contains(said), "{to}: {problems}");
+        }
+        let problems = NodeFile::from_text("x", "[node]\nrate = 3\n[srv6]\n").expect_err("much is wrong");
+        assert_eq!(problems.0.len(), 5, "{problems}");
+    }
+}
