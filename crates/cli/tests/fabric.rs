@@ -196,14 +196,12 @@ fn every_kind_of_failure_hits_what_it_names_and_heals() {
 /// Sends from one host to another with real checksums, as a wire would see them, and prints how many arrived and at
 /// which address.
 const SENDER: &str = r#"
-import fcntl, socket, struct, subprocess, sys
+import ctypes, fcntl, socket, struct, sys
 own, path, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 for port in ("p0", "p1"):
     # SIOCETHTOOL with ETHTOOL_STXCSUM 0: the sender computes checksums, which veth would otherwise leave out.
-    value = struct.pack("II", 0x17, 0)
-    import ctypes
-    buffer = ctypes.create_string_buffer(value)
+    buffer = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
     fcntl.ioctl(s, 0x8946, struct.pack("16sQ8x", port.encode(), ctypes.addressof(buffer)))
 s.bind((own, 0))
 for i in range(count):
@@ -211,30 +209,37 @@ for i in range(count):
 "#;
 
 const RECEIVER: &str = r#"
-import socket, sys
+import select, socket, sys
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: nothing is to be lost here
 s.bind(("::", 5000))
-s.settimeout(float(sys.argv[1]))
 print("ready", flush=True)
-seen, to = 0, set()
-try:
-    while True:
+seen, to, over = 0, set(), False
+while True:
+    # Until standard input ends, and then until nothing has come for a while.
+    ready = select.select([s] if over else [s, sys.stdin], [], [], 0.3 if over else 60)[0]
+    if s in ready:
         data, control, flags, source = s.recvmsg(100, 100)
         seen += 1
         to.add(socket.inet_ntop(socket.AF_INET6, control[0][2][:16]) + " from " + source[0])
-except socket.timeout:
-    print(seen, ", ".join(sorted(to)))
+    elif ready:
+        over = True
+    else:
+        break
+print(seen, ", ".join(sorted(to)))
 "#;
 
 /// How many of `count` datagrams from host 0, sent to `path`, arrived at host 2, and at which address from whom.
 fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
     use std::io::{BufRead, BufReader};
-    let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER, "0.5"]);
+    let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER]);
+    receiver.stdin(std::process::Stdio::piped());
     let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(receiver.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
     fabric.good(&["exec", "h0", "--", "python3", "-c", SENDER, "fcbb:bb00:3000::", path, &count.to_string()]);
+    drop(receiver.stdin.take());
     let line = lines.next().and_then(Result::ok).unwrap_or_default();
     receiver.wait().expect("it ends");
     line
