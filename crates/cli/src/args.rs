@@ -124,6 +124,9 @@ Two hosts, two planes:
   head -c 32 /dev/urandom > key                               copy it to both hosts
   strandway perf server --key key --plane fd00:1::2 --plane fd00:2::2
   strandway perf client fd00:1::2 fd00:2::2 --key key --plane fd00:1::1 --plane fd00:2::1
+Between two hosts of a fabric of namespaces (see strandway fabric):
+  strandway fabric exec h2 -- strandway perf server --node /run/strandway/sw/h2.toml
+  strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml
 For scripts:
   strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps";
 
@@ -324,18 +327,21 @@ pub(crate) enum PerfSide {
 /// What both sides of a measurement must agree on, and where they are.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfCommon {
+    /// A node file (`strandway fabric up` writes one for each host): addresses, paths, key, profile, rate; flags go before it
+    #[arg(long, value_name = "FILE", conflicts_with = "plane")]
+    pub(crate) node: Option<PathBuf>,
     /// Local address of a plane, with or without [..]:PORT; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) plane: Vec<String>,
     /// File with the key that both sides share (16 bytes or more); on loopback it may be left out
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// The protocol: uec, strack_fast, rocev2, ... (see `strandway explain`)
-    #[arg(long, value_name = "NAME", default_value = "uec")]
-    pub(crate) profile: String,
-    /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4224 and loopback
-    #[arg(long, value_name = "BYTES", default_value_t = 1344)]
-    pub(crate) payload: u32,
+    /// The protocol: uec, mrc, strack_fast, rocev2, ... (see `strandway explain`) [default: uec]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4300 and loopback [default: 1344]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) payload: Option<u32>,
     /// What is done to packets: encrypted (and authenticated), authenticated (slower, but captures show payload), or none (for
     /// fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
@@ -343,12 +349,18 @@ pub(crate) struct PerfCommon {
     /// While nothing arrives: spin (lowest latency, a whole core), sleep, or adaptive (spin briefly, then sleep)
     #[arg(long, value_name = "HOW", default_value = "adaptive")]
     pub(crate) waiting: Waiting,
-    /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way
-    #[arg(long, value_name = "GBPS", default_value_t = 40)]
-    pub(crate) rate_gbps: u64,
-    /// Round trip without queueing, in microseconds, waking of the other side included
-    #[arg(long, value_name = "US", default_value_t = 100)]
-    pub(crate) rtt_us: u64,
+    /// Source ports of each plane, that switches with ECMP spread over their paths; 1 leaves all on one path
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), conflicts_with = "node")]
+    pub(crate) source_ports: Option<u16>,
+    /// Payload that goes one way before the next path is chosen, in KiB: more costs fewer system calls, and longer queues
+    #[arg(long, value_name = "KIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) burst_kib: u32,
+    /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way [default: 40]
+    #[arg(long, value_name = "GBPS")]
+    pub(crate) rate_gbps: Option<f64>,
+    /// Round trip without queueing, in microseconds, waking of the other side included [default: 100]
+    #[arg(long, value_name = "US")]
+    pub(crate) rtt_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -396,7 +408,7 @@ pub(crate) struct PerfServerArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfClientArgs {
-    /// The server's address on each plane, with or without [..]:PORT
+    /// The server's address on each plane, with or without [..]:PORT; with --node its name or number, such as h2
     #[arg(required = true, value_name = "SERVER")]
     pub(crate) server: Vec<String>,
     #[command(flatten)]

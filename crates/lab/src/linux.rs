@@ -285,6 +285,8 @@ impl LinuxFabric {
             name: Node::Host(host).to_string(),
             host,
             planes: (0..self.planes).map(plane).collect(),
+            devices: self.ports(Node::Host(host)).into_iter().map(|port| port.name).collect(),
+            key: Some("key".into()),
             profile: self.profile.clone(),
             payload: self.payload,
             rate: Rate(self.node_rate),

@@ -5,9 +5,10 @@ use crate::reader::{Section, Sink, show};
 use crate::scenario::{profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandway_proto::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
 use strandway_proto::{Rate, Span};
+use strandway_udp::{Config, Routes};
 use toml::{Table, Value};
 
 /// The sections of a node file.
@@ -29,6 +30,10 @@ pub struct NodeFile {
     /// What to bind, plane by plane: one socket each, since a full port would block all that share a socket with it. On a
     /// fabric of micro segments the host's own address with a UDP port per plane.
     pub planes: Vec<SocketAddrV6>,
+    /// The network interface of each plane, to learn at once when its port goes down; none if that is not known.
+    pub devices: Vec<String>,
+    /// The file with the key that all hosts share, relative to the node file; none if it is given elsewhere.
+    pub key: Option<PathBuf>,
     /// The protocol, as [`crate::Scenario`] files name it.
     pub profile: String,
     /// Payload bytes of a full packet.
@@ -47,7 +52,42 @@ impl NodeFile {
     /// # Errors
     /// If it cannot be read or is not right, with all problems at once.
     pub fn load(path: &Path) -> Result<NodeFile, Problems> {
-        NodeFile::from_text(&path.display().to_string(), &read_file(path)?)
+        let mut node = NodeFile::from_text(&path.display().to_string(), &read_file(path)?)?;
+        // From here on it can be found from anywhere.
+        node.key = node.key.map(|key| path.parent().unwrap_or(Path::new("")).join(key));
+        Ok(node)
+    }
+
+    /// What a node of this host is opened with; `key` where the file names none.
+    ///
+    /// # Errors
+    /// If there is no key, or it cannot be read or is too short; with the remedy.
+    pub fn config(&self, key: Option<&[u8]>) -> Result<Config, String> {
+        let remedy = "`head -c 32 /dev/urandom > key` makes one, for all hosts";
+        let secret = match (key, &self.key) {
+            (Some(key), _) => key.to_vec(),
+            (None, Some(path)) => std::fs::read(path).map_err(|e| format!("{}: {e}; {remedy}", path.display()))?,
+            (None, None) => return Err(format!("the node file names no key; {remedy}")),
+        };
+        let config = Config::new(&secret).and_then(|config| config.profile(&self.profile));
+        let mut config = config.map_err(|e| e.to_string())?;
+        config.planes.clone_from(&self.planes);
+        config.devices.clone_from(&self.devices);
+        config.payload = self.payload;
+        config.rate = self.rate;
+        config.base_rtt = self.base_rtt;
+        if let Some(clos) = self.srv6 {
+            config.routes = Routes::Srv6 { clos, host: self.host };
+        }
+        Ok(config)
+    }
+
+    /// The addresses of another host of the same fabric, plane by plane; `None` if the file does not say how addresses are
+    /// made.
+    pub fn peer(&self, host: u16) -> Option<Vec<SocketAddrV6>> {
+        let clos = self.srv6.filter(|clos| clos.holds(1, u32::from(host) + 1).is_ok())?;
+        let ports = self.planes.iter().map(SocketAddrV6::port);
+        Some(ports.map(|port| SocketAddrV6::new(clos.host(host), port, 0, 0)).collect())
     }
 
     /// Reads the text of a node file called `file` in messages.
@@ -92,6 +132,8 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     missing("host", "0");
     let planes = planes(&section);
     missing("planes", "[\"[fcbb:bb00:3000::]:4791\"]");
+    let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
+    let key = section.text("key").map(PathBuf::from);
     let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
     if let Err(said) = profile::named(&profile) {
         section.wrong("profile", said, "`strandway explain` lists them all");
@@ -111,7 +153,8 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let host = host?;
     let name = name.unwrap_or_else(|| format!("h{host}"));
     let payload = payload as u32;
-    Some(NodeFile { name, host, planes, profile, payload, rate: rate?, base_rtt, srv6: srv6.flatten() })
+    let (rate, srv6) = (rate?, srv6.flatten());
+    Some(NodeFile { name, host, planes, devices, key, profile, payload, rate, base_rtt, srv6 })
 }
 
 /// Is the host one of the fabric, and are its planes its own address?
@@ -126,6 +169,17 @@ fn belongs(section: &Section<'_>, clos: &Clos, host: u16, planes: &[SocketAddrV6
         let what = format!("{} is not an address of host {host}", other.ip());
         section.wrong("planes", what, format!("write \"[{own}]:PORT\" for every plane"));
     }
+}
+
+/// The names of the planes' interfaces, if they are given.
+fn devices(section: &Section<'_>, planes: usize) -> Vec<String> {
+    let Some(value) = section.raw("devices") else { return Vec::new() };
+    let names = value.as_array().map(|items| items.iter().filter_map(|i| i.as_str().map(str::to_string)).collect());
+    let names: Vec<String> = names.unwrap_or_default();
+    if names.len() != planes && planes > 0 {
+        section.wrong("devices", format!("must name {planes} interfaces"), "write one for each plane, in order");
+    }
+    names
 }
 
 fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
@@ -198,6 +252,12 @@ impl fmt::Display for NodeFile {
         writeln!(f, "name = {}", text(&self.name))?;
         writeln!(f, "host = {}", self.host)?;
         writeln!(f, "planes = {}", Value::Array(planes))?;
+        if !self.devices.is_empty() {
+            writeln!(f, "devices = {}", Value::Array(self.devices.iter().map(|name| text(name)).collect()))?;
+        }
+        if let Some(key) = &self.key {
+            writeln!(f, "key = {}", text(&key.display().to_string()))?;
+        }
         writeln!(f, "profile = {}", text(&self.profile))?;
         writeln!(f, "payload = {}", self.payload)?;
         writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
@@ -222,6 +282,8 @@ mod tests {
 name = "h2"
 host = 2
 planes = ["[fcbb:bb00:3002::]:4791", "[fcbb:bb00:3002::]:4792"]
+devices = ["p0", "p1"]
+key = "key"
 profile = "mrc"
 payload = 4096
 rate = "1 Gbps"
@@ -246,6 +308,17 @@ neutral = true
     }
 
     #[test]
+    fn a_node_is_opened_with_what_its_file_says() {
+        let node = NodeFile::from_text("h2.toml", GOOD).expect("all is right");
+        let config = node.config(Some(&[1; 32])).expect("a key");
+        assert_eq!(config.routes, Routes::Srv6 { clos: Clos::new(2, 2).expect("fits"), host: 2 });
+        assert_eq!((config.planes.len(), config.devices[1].as_str(), config.payload), (2, "p1", 4096));
+        let peer = node.peer(5).expect("a host of the fabric");
+        assert_eq!(peer[1].to_string(), "[fcbb:bb00:3005::]:4792");
+        assert!(node.config(None).expect_err("no such file").contains("/dev/urandom"));
+    }
+
+    #[test]
     fn every_mistake_is_named_at_once_with_its_remedy() {
         for (from, to, said) in [
             ("host = 2", "hots = 2", "node.hots = 2: unknown key; did you mean `host`?"),
@@ -261,6 +334,7 @@ neutral = true
             ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
             ("t1s = 2", "t1s = 300", "srv6.t1s = 300: must be at most 256"),
             ("t1s = 2", "", "srv6.t1s: is missing"),
+            ("[\"p0\", \"p1\"]", "[\"p0\"]", "must name 2 interfaces; write one for each plane, in order"),
             ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
             ("[node]", "[node", "not valid TOML"),
         ] {

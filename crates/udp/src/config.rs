@@ -72,10 +72,13 @@ pub struct Config {
     /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
     /// losses where there are none. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
+    /// Nothing is given up as overtaken before something sent so much later has arrived: kernels forward packets when they have
+    /// the time, and paths differ by that. Default 2 ms.
+    pub late_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
     /// Receive buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less, and the node
-    /// then keeps less under way. Send buffers follow from `rate`: two milliseconds of it.
+    /// then keeps less under way. Send buffers follow from `rate` and `base_rtt`.
     pub socket_buffer: usize,
     /// What paths are on this network. Default: one per plane.
     pub routes: Routes,
@@ -116,6 +119,7 @@ impl Config {
             base_rtt: Span::from_us(100),
             burst: 16_384,
             retransmit_min: Span::from_ms(20),
+            late_min: Span::from_ms(2),
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
             routes: Routes::default(),
@@ -189,6 +193,9 @@ impl Config {
                 c.rto_min = c.rto_min.max(floor);
                 c.rto_low = c.rto_low.max(floor);
                 c.rto_high = c.rto_high.max(floor);
+                if c.late > 0.0 {
+                    c.late = c.late.max(self.late_min.0 as f64 / self.base_rtt.0 as f64);
+                }
                 if c.rto > Span::ZERO {
                     c.rto = c.rto.max(floor);
                 }
@@ -196,6 +203,7 @@ impl Config {
             ReliabilityConfig::MrcSack(c) => {
                 c.timeout = c.timeout.max(floor);
                 c.timeout_max = c.timeout_max.max(floor);
+                c.reorder_min = c.reorder_min.max(self.late_min);
             }
         }
         profile
@@ -219,11 +227,11 @@ impl Config {
         }
     }
 
-    /// Send buffer of a plane: what its port sends in two milliseconds, so that little waits in a port that dies, within what
-    /// one call fills twice and the receive buffer.
+    /// Send buffer of a plane: what its port sends in a round trip, so that little waits in a port that dies and planes stay
+    /// in step; no less than the system calls that keep a port busy while the node sleeps, no more than a receive buffer.
     pub(crate) fn send_buffer(&self) -> usize {
-        let share = self.rate.bytes_in(Span::from_ms(2)).0 / self.planes.len().max(1) as u64;
-        (share as usize).clamp(1 << 17, self.socket_buffer.max(1 << 17))
+        let share = self.rate.bytes_in(self.base_rtt).0 / self.planes.len().max(1) as u64;
+        (share as usize).clamp(65_536, self.socket_buffer.max(65_536))
     }
 
     /// Checks everything that can be checked without a socket.

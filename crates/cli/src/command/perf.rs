@@ -6,10 +6,12 @@ use crate::outputs::{Outputs, print};
 use crate::progress;
 use std::cell::Cell;
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
+use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Options, PerfError, Served, Stretch};
-use strandway_udp::{Config, Error, Node};
+use strandway_udp::{Config, Error, Node, Routes};
 
 /// Where a server listens unless told otherwise; from the dynamic range, ours.
 const PORT: u16 = 47_930;
@@ -33,11 +35,8 @@ impl From<Error> for Failure {
 }
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
-    let mut planes = addresses(&args.common.plane, PORT)?;
-    if planes.is_empty() {
-        planes.push(SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0));
-    }
-    let mut node = Node::bind(config(&args.common, planes)?)?;
+    let (config, _) = config(&args.common, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
+    let mut node = Node::bind(config)?;
     let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
     print(&format!("listening on {}; Ctrl-C ends\n", at.join(" ")));
     let gone = Cell::new(false);
@@ -53,16 +52,20 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
-    let server = addresses(&args.server, PORT)?;
-    let mut planes = addresses(&args.common.plane, 0)?;
-    if planes.is_empty() {
-        planes = server.iter().map(|&address| local_for(address)).collect::<Result<_, _>>()?;
-    }
+    let server = || addresses(&args.server, PORT);
+    let ours = || server()?.into_iter().map(local_for).collect();
+    let (config, file) = config(&args.common, ours, 0)?;
+    let server = match &file {
+        Some(file) => peer(file, &args.server)?,
+        None => server()?,
+    };
     if !args.seconds.is_finite() || !(0.01..=86_400.0).contains(&args.seconds) {
         return Err(Failure::Usage("--seconds: take 0.01 to 86400".into()));
     }
     let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
-    let mut node = Node::bind(config(&args.common, planes)?)?;
+    let head = head(args, &config);
+    let facts = (config.profile.name.clone(), config.payload);
+    let mut node = Node::bind(config)?;
     let options = Options {
         size: args.size,
         connections: args.connections,
@@ -70,7 +73,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         depth: args.depth,
         latency: args.latency,
     };
-    outputs.show(&head(args));
+    outputs.show(&head);
     let mut seconds = Vec::new();
     let whole = perf::run(&mut node, &server, &options, progress::interrupted, |second| {
         outputs.show(&line(second));
@@ -85,7 +88,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         other => Failure::Run(other.to_string()),
     })?;
     outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
-    outputs.json(|| json(args, &whole, &seconds))
+    outputs.json(|| json(args, facts, &whole, &seconds))
 }
 
 /// `ADDRESS` or `[ADDRESS]:PORT`.
@@ -120,40 +123,86 @@ fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
     }
 }
 
-fn config(args: &PerfCommon, planes: Vec<SocketAddrV6>) -> Result<Config, Failure> {
-    let key = match &args.key {
-        Some(path) => std::fs::read(path)
-            .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))?,
-        None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
+/// A host of the node file's fabric, by name or number.
+fn peer(file: &NodeFile, names: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
+    let [name] = names else {
+        return Err(Failure::Usage("with --node, name one host, such as h2".into()));
+    };
+    let number = name.strip_prefix('h').unwrap_or(name).parse().ok();
+    match number.map(|host| file.peer(host)) {
+        Some(Some(addresses)) => Ok(addresses),
+        Some(None) if file.srv6.is_none() => addresses(names, PORT),
+        Some(None) => Err(Failure::Usage(format!("{name}: the fabric's address plan has no such host"))),
+        None => addresses(names, PORT),
+    }
+}
+
+/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+fn config(
+    args: &PerfCommon,
+    ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
+    port: u16,
+) -> Result<(Config, Option<NodeFile>), Failure> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path)
+            .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))
+    };
+    let key = args.key.as_ref().map(read).transpose()?;
+    let file = args.node.as_deref().map(NodeFile::load).transpose()?;
+    let mut config = match &file {
+        Some(file) => file.config(key.as_deref()).map_err(Failure::Usage)?,
         None => {
-            let said =
-                "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, then copy it";
-            return Err(Failure::Usage(said.into()));
+            let mut planes = addresses(&args.plane, port)?;
+            if planes.is_empty() {
+                planes = ours()?;
+            }
+            let key = match key {
+                Some(key) => key,
+                None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
+                None => {
+                    let said = "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, \
+                                then copy it";
+                    return Err(Failure::Usage(said.into()));
+                }
+            };
+            Config { planes, ..Config::new(&key)? }
         }
     };
-    let mut config = Config::new(&key)?.profile(&args.profile)?;
-    config.planes = planes;
-    config.payload = args.payload;
+    if let Some(name) = &args.profile {
+        config = config.profile(name)?;
+    }
+    if let Some(ports @ 2..) = args.source_ports {
+        config.routes = Routes::SourcePorts(ports);
+    }
+    config.payload = args.payload.unwrap_or(config.payload);
+    config.burst = args.burst_kib << 10;
     config.protection = args.protection.into();
-    config.rate = Rate::from_gbps(args.rate_gbps.clamp(1, 100_000));
-    config.base_rtt = Span::from_us(args.rtt_us.clamp(1, 10_000_000));
+    if let Some(rate) = args.rate_gbps {
+        if !rate.is_finite() || !(0.001..=100_000.0).contains(&rate) {
+            return Err(Failure::Usage("--rate-gbps: take 0.001 to 100000".into()));
+        }
+        config.rate = Rate((rate * 1e9) as u64);
+    }
+    if let Some(rtt) = args.rtt_us {
+        config.base_rtt = Span::from_us(rtt.clamp(1, 10_000_000));
+    }
     config.waiting = match args.waiting {
         Waiting::Spin => strandway_udp::Waiting::Spin,
         Waiting::Sleep => strandway_udp::Waiting::Sleep,
         Waiting::Adaptive => config.waiting,
     };
-    Ok(config)
+    Ok((config, file))
 }
 
-fn head(args: &PerfClientArgs) -> String {
+fn head(args: &PerfClientArgs, config: &Config) -> String {
     let what = if args.latency { "round trips of messages" } else { "writes" };
     let rtt = if args.latency { "RTT p50/p99 us" } else { "ping p50/p99 us" };
     format!(
         "{what} of {} B, {} connection(s), profile {}, payload {} B\n{:>13}  {:>9}  {:>9}  {:>17}  {:>7}  {}\n",
         args.size,
         args.connections,
-        args.common.profile,
-        args.common.payload,
+        config.profile.name,
+        config.payload,
         "seconds",
         "Gb/s",
         "messages",
@@ -177,7 +226,7 @@ fn line(stretch: &Stretch) -> String {
     )
 }
 
-fn json(args: &PerfClientArgs, whole: &Stretch, seconds: &[Stretch]) -> String {
+fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretch, seconds: &[Stretch]) -> String {
     let row = |stretch: &Stretch| {
         serde_json::json!({
             "from_s": stretch.from_s,
@@ -195,8 +244,8 @@ fn json(args: &PerfClientArgs, whole: &Stretch, seconds: &[Stretch]) -> String {
     object["kind"] = if args.latency { "latency" } else { "bandwidth" }.into();
     object["size"] = args.size.into();
     object["connections"] = args.connections.into();
-    object["profile"] = args.common.profile.clone().into();
-    object["payload"] = args.common.payload.into();
+    object["profile"] = profile.into();
+    object["payload"] = payload.into();
     object["protection"] = args.common.protection.name().into();
     object["seconds"] = seconds.iter().map(row).collect();
     format!("{object:#}\n")

@@ -6,6 +6,8 @@ use crate::linux::run::LinuxError;
 use crate::linux::{LinuxFabric, Node};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where fabrics are remembered: a folder each, with `fabric.toml` and a node file per host.
@@ -79,8 +81,16 @@ impl State {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|e| fail(&path, e))
     }
 
-    /// Writes a node file per host.
+    /// Writes a node file per host, and the key that they share, for the owner alone.
     pub(crate) fn save_node_files(&self) -> Result<(), LinuxError> {
+        let path = folder(&self.fabric.name).join("key");
+        let write = || -> std::io::Result<()> {
+            let mut key = [0; 32];
+            fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600).open(&path)?.write_all(&key)
+        };
+        write().map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
         for host in 0..self.fabric.hosts {
             let path = folder(&self.fabric.name).join(format!("{}.toml", Node::Host(host)));
             fs::write(&path, self.fabric.node_file(host).to_string())
