@@ -162,6 +162,15 @@ Examples:
   strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
   strandway fabric up my.toml --unshaped --set fabric.hosts=8";
 
+const FABRIC_RUN_EXAMPLES: &str = "\
+A thread per host enters its namespace, opens a node with the scenario's profile, and posts its flows. If no fabric of
+that name is up, one is built, and removed afterwards. Times are the machine's own: leave it alone meanwhile.
+
+Examples:
+  strandway fabric run scenarios/wire/two_planes.toml             the report of a real run
+  strandway fabric run scenarios/wire/two_planes.toml --both      beside the simulated one
+  strandway fabric run my.toml --rate 200Mbps --json - | jq .fct_us";
+
 const FABRIC_FAIL_EXAMPLES: &str = "\
 Targets:
   link:p0:t0-0:t1-1    a link between two switches, or link:p0:h0:t0-0: silent, both directions
@@ -451,6 +460,9 @@ pub(crate) enum FabricCommand {
     /// Build the fabric of a scenario
     #[command(after_help = FABRIC_UP_EXAMPLES)]
     Up(FabricUpArgs),
+    /// Run a scenario's flows between real nodes, faults included, and report as `strandway run` does
+    #[command(after_help = FABRIC_RUN_EXAMPLES)]
+    Run(FabricRunArgs),
     /// Tell what there is, what is broken, and what ports and T1 switches have carried and dropped
     Status(FabricStatusArgs),
     /// Break something
@@ -489,6 +501,23 @@ pub(crate) struct FabricUpArgs {
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricRunArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// Rate of every port, such as 500Mbps, if a fabric is built
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<String>,
+    /// Shape no port, if a fabric is built
+    #[arg(long)]
+    pub(crate) unshaped: bool,
+    /// Simulate the scenario as well, and put both worlds into one table
+    #[arg(long)]
+    pub(crate) both: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -175,3 +175,36 @@ fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {
     bar.set_prefix(if label.is_empty() { String::new() } else { format!("{label} ") });
     bar
 }
+
+/// The bar of a run between real nodes, once that takes long.
+pub(crate) struct FlowBar {
+    bar: Option<ProgressBar>,
+    began: Instant,
+}
+
+impl FlowBar {
+    pub(crate) fn new(quiet: bool) -> FlowBar {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} flows, {elapsed}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = || ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
+        FlowBar { bar: wanted.then(bar), began: Instant::now() }
+    }
+
+    pub(crate) fn show(&self, done: u64, all: u64) {
+        let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
+        bar.set_length(all);
+        bar.set_position(done);
+    }
+}
+
+impl Drop for FlowBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

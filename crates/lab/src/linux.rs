@@ -7,6 +7,8 @@
 
 mod check;
 mod failure;
+mod faults;
+mod live;
 mod probe;
 mod run;
 mod state;
@@ -15,6 +17,8 @@ mod steps;
 
 pub use check::{Finding, check};
 pub use failure::{Failures, Target};
+pub use faults::{Moment, moments};
+pub use live::live;
 pub use probe::{Probed, probe};
 pub use run::{LinuxError, Up, down, enter, fail, heal, up};
 pub use state::FOLDER;

@@ -74,6 +74,9 @@ impl std::error::Error for WireError {}
 /// How long connections may take to be established.
 pub const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How often the run looks up: faults strike no later than this after their time.
+const TICK: Duration = Duration::from_millis(2);
+
 /// What a run tells while it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireProgress {
@@ -169,8 +172,8 @@ impl Shared<'_> {
 }
 
 /// Runs the experiment's flows between real nodes. `open` makes the node of a host on that host's own thread, which it may
-/// move into another network namespace first; the profile is the experiment's. `each` is called some twenty times a second,
-/// and ends the run early by returning false.
+/// move into another network namespace first; the profile is the experiment's. `each` is called every two milliseconds, and
+/// ends the run early by returning false.
 ///
 /// # Errors
 /// If the plan needs what real nodes do not have, a node cannot be opened or used, or connections break.
@@ -226,7 +229,7 @@ pub fn run(
             }
         }
         while threads.iter().any(|thread| !thread.is_finished()) {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(TICK);
             let left = shared.left.load(Ordering::Acquire);
             let since = shared.start.get().map_or(Duration::ZERO, Instant::elapsed);
             if left > 0 && !each(WireProgress { flows: count, finished: count - left }, since) {

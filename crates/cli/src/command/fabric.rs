@@ -1,14 +1,19 @@
 //! `strandway fabric`.
 
 use crate::Failure;
-use crate::args::{FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricStatusArgs, FabricUpArgs};
-use crate::command::load_with;
-use crate::outputs::{Outputs, print};
-use crate::progress::interrupted;
+use crate::args::{
+    FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+};
+use crate::command::{judge, load, load_with};
+use crate::outputs::{Outputs, complain, finish, print};
+use crate::progress::{FlowBar, interrupted};
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Up};
+use strandway_lab::{Report, Row, Rows, report};
+use strandway_sim::Control;
 
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Failure {
@@ -19,6 +24,7 @@ impl From<LinuxError> for Failure {
 pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
     match &args.command {
         FabricCommand::Up(args) => up(args),
+        FabricCommand::Run(args) => run(args),
         FabricCommand::Status(args) => status(args),
         FabricCommand::Fail(args) => {
             let news = linux::fail(&args.fabric.name, &args.target)?;
@@ -70,6 +76,81 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
         print(&format!("not as simulated: {note}\n"));
     }
     Ok(())
+}
+
+/// What was built for one run goes with it, however that ends.
+struct Lease<'a>(&'a str);
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = linux::down(self.0) {
+            complain(&error.0);
+        }
+    }
+}
+
+fn run(args: &FabricRunArgs) -> Result<(), Failure> {
+    let (common, name) = (&args.common, &args.fabric.name);
+    let scenario = load(common)?;
+    let experiment = scenario.check()?;
+    let mut outputs = Outputs::open(common, None)?;
+    let fabric = LinuxFabric::of(&scenario, name, &Options { rate: args.rate.clone(), unshaped: args.unshaped })?;
+    let lease = match linux::status(name) {
+        Ok(_) => None,
+        Err(_) => {
+            linux::up(&fabric, &interrupted)?;
+            Some(Lease(name))
+        }
+    };
+    let bar = FlowBar::new(common.quiet);
+    let began = Instant::now();
+    let measured = linux::live(name, &experiment, |progress| {
+        bar.show(progress.finished as u64, progress.flows as u64);
+        !interrupted()
+    });
+    drop(bar);
+    let wall = began.elapsed().as_secs_f64();
+    drop(lease);
+    let wire = Report::new(&experiment, &measured?, wall);
+    if args.both {
+        let simulated = strandway_lab::run(&experiment, &Control::new()).report;
+        let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
+        let rows = vec![row("simulated", simulated), row("namespaces", wire)];
+        outputs.show(&format!("{}\n{}{}", scenario.name(), report::text::rows(&rows), agreement(&rows)));
+        if let Some(output) = outputs.html.take() {
+            finish(output, report::html::rows(&scenario.name(), &rows, scenario.text()).as_bytes())?;
+        }
+        if let Some(output) = outputs.markdown.take() {
+            finish(output, report::markdown::rows(&scenario.name(), &rows).as_bytes())?;
+        }
+        let document = Rows { format: 1, rows };
+        outputs.json(|| report::to_json(&document))?;
+        return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
+    }
+    for note in &fabric.notes {
+        outputs.show(&format!("not as simulated: {note}\n"));
+    }
+    outputs.show(&report::text::report(&wire));
+    outputs.json(|| wire.to_json())?;
+    if let Some(output) = outputs.html.take() {
+        finish(output, report::html::report(&wire, scenario.text()).as_bytes())?;
+    }
+    if let Some(output) = outputs.markdown.take() {
+        finish(output, report::markdown::report(&wire).as_bytes())?;
+    }
+    judge([("", &wire)])
+}
+
+/// How far the two worlds are apart.
+fn agreement(rows: &[Row]) -> String {
+    let [simulated, wire] = rows else { return String::new() };
+    let (a, b) = (&simulated.report.fct_us, &wire.report.fct_us);
+    let percent = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(f64::NAN, |(a, b)| (b / a - 1.0) * 100.0);
+    format!(
+        "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n",
+        percent(a.mean, b.mean),
+        percent(a.max, b.max)
+    )
 }
 
 fn status(args: &FabricStatusArgs) -> Result<(), Failure> {

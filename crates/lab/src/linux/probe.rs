@@ -23,7 +23,6 @@ pub struct Probed {
 ///
 /// # Errors
 /// If the fabric is not there or its namespaces cannot be entered.
-#[cfg(target_os = "linux")]
 pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     use std::collections::BTreeMap;
     use std::net::SocketAddrV6;
@@ -79,7 +78,6 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
 }
 
 /// The way of a probe that says it was meant for this host and came from whom it says.
-#[cfg(target_os = "linux")]
 fn read(
     clos: &strandway_proto::usid::Clos,
     to: u16,
@@ -95,32 +93,19 @@ fn read(
 }
 
 /// A socket of a host, bound to its own address: what it receives was addressed to just that when it arrived.
-#[cfg(target_os = "linux")]
 fn socket(fabric: &crate::linux::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
     use crate::linux::Node;
     use crate::linux::state::netns;
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    use std::os::fd::AsFd;
 
     let path = netns(&fabric.namespace(Node::Host(host)));
     let address = fabric.clos().host(host);
     // A thread that enters a namespace stays there; a socket stays where it was made.
     let made = std::thread::spawn(move || -> std::io::Result<std::net::UdpSocket> {
-        let file = std::fs::File::open(&path)?;
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        crate::linux::live::enter(&path)?;
         let socket = std::net::UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;
         Ok(socket)
     });
     let made = made.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread ended")));
     made.map_err(|e| LinuxError(format!("h{host} has no socket: {e}; run it as root")))
-}
-
-/// There are no namespaces here.
-///
-/// # Errors
-/// Always.
-#[cfg(not(target_os = "linux"))]
-pub fn probe(_name: &str) -> Result<Vec<Probed>, LinuxError> {
-    Err(LinuxError("fabrics of namespaces need Linux".into()))
 }

@@ -1,0 +1,81 @@
+//! A scenario's flows between the hosts of a fabric that is up, its faults included.
+
+use crate::linux::faults::moments;
+use crate::linux::run::set_failures;
+use crate::linux::state::{State, netns};
+use crate::linux::{LinuxError, LinuxFabric, Node};
+use crate::wire::{self, WireProgress};
+use crate::{Experiment, NodeFile};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+use strandway_sim::Measurements;
+
+/// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
+/// mended afterwards. `each` hears of progress, and ends the run by returning false.
+///
+/// # Errors
+/// If the fabric is not up, is of another shape, or cannot suffer a fault; if hosts cannot be entered or do not reach each other.
+pub fn live(
+    name: &str,
+    experiment: &Experiment,
+    mut each: impl FnMut(WireProgress) -> bool,
+) -> Result<Measurements, LinuxError> {
+    let state = State::standing(name)?;
+    let (fabric, before) = (&state.fabric, state.failures()?);
+    fits(name, fabric, experiment)?;
+    let mut moments = moments(fabric, &experiment.plan.topology, &experiment.plan.faults).map_err(LinuxError)?;
+    moments.reverse();
+    let profile = &experiment.plan.profiles[0];
+    let open = |host: u32| -> Result<strandway_udp::Node, String> {
+        let host = host as u16;
+        enter(&netns(&fabric.namespace(Node::Host(host)))).map_err(|e| format!("{e}; run it as root"))?;
+        let path = crate::linux::state::folder(name).join(format!("{}.toml", Node::Host(host)));
+        let file = NodeFile::load(&path).map_err(|problems| problems.to_string())?;
+        let mut config = file.config(None)?;
+        // With the parameters that the scenario changes.
+        config.profile = (**profile).clone();
+        config.payload = profile.transport.mtu;
+        strandway_udp::Node::bind(config).map_err(|e| e.to_string())
+    };
+    let mut failure = None;
+    let measured = wire::run(experiment, open, |progress, since| {
+        while let Some(moment) = moments.pop_if(|moment| Duration::from_nanos(moment.at.0 / 1_000) <= since) {
+            let broken = moment.broken.0.iter().fold(before.clone(), |all, &target| all.with(target));
+            if let Err(error) = set_failures(name, &broken) {
+                failure = Some(error);
+                return false;
+            }
+        }
+        each(progress)
+    });
+    set_failures(name, &before)?;
+    match failure {
+        Some(error) => Err(error),
+        None => measured.map_err(|error| LinuxError(error.to_string())),
+    }
+}
+
+/// Is the experiment's fabric the one that stands?
+fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
+    let shape = experiment.plan.topology.shape();
+    let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
+    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, shape.spines);
+    // With one T0, how many hosts it could have matters to nobody.
+    if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
+        return Ok(());
+    }
+    let down = format!("strandway fabric down --name {name}");
+    Err(LinuxError(format!(
+        "the fabric `{name}` that is up, from {}, is not the scenario's; take it down first ({down}) or choose another --name",
+        fabric.scenario
+    )))
+}
+
+/// Moves the calling thread into a network namespace.
+pub(crate) fn enter(namespace: &Path) -> std::io::Result<()> {
+    let file = File::open(namespace)?;
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
