@@ -66,6 +66,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     packet_fits(sink, &profile);
     let (ports, derived) = fabric.ports(sink, &profile);
     let topology = fabric.topology.clone();
+    profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
     let profile = Arc::new(profile);
