@@ -589,6 +589,12 @@ mod tests {
         let work = everything();
         let all: usize = work.sets.iter().map(|(_, t)| t.charts.len()).sum();
         assert_eq!(work.charts().len(), all);
+        for (set, table) in &work.sets {
+            let titles: Vec<&str> = table.sections.iter().map(|s| s.title.as_str()).collect();
+            let beside = table.charts.iter().filter_map(|c| c.section.as_deref());
+            assert!(beside.clone().all(|section| titles.contains(&section)), "{}", set.name);
+            assert!(set.name != "mrc" || beside.count() > 5);
+        }
     }
 
     #[test]

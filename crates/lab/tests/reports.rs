@@ -279,3 +279,22 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
     }
     assert!(!report::html::report(&report_of(SMALL), "").contains("What the fabric is made of"));
 }
+
+#[test]
+fn rows_about_failures_have_charts_beside_their_table() {
+    let work = strandway_lab::reproduce::choose(&["mrc".to_string()], Some("e3"), false).expect("rows");
+    let page = |charts| report::html::reproduction(&work.run(1, charts, || false, |_, _| ()).expect("sound"));
+    let drawn = page(true);
+    let after = drawn.split("E2c, E2d, E3, E4: T1 switches").nth(1).expect("the section");
+    for text in [
+        "E3: entropy values while a T1 of plane 2 is dead",
+        "64 entropy values (paths) of host0-&gt;host100 by state; at the least 63 in use",
+        "at most 1 assumed bad. The axis begins at 48",
+        "E3: a T1 of plane 2 is dead from 100 to 400 us",
+        "No plane fell behind the others",
+    ] {
+        assert!(after.contains(text), "{text}");
+    }
+    assert!(!after.contains("E4: entropy values"), "its rows are not run");
+    assert!(!page(false).contains("<figure"));
+}
