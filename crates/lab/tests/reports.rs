@@ -298,3 +298,24 @@ fn rows_about_failures_have_charts_beside_their_table() {
     assert!(!after.contains("E4: entropy values"), "its rows are not run");
     assert!(!page(false).contains("<figure"));
 }
+
+#[test]
+fn the_page_on_validation_lists_every_experiment_of_mrc_with_a_command_that_exists() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/validation.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let table = page.split("| | the paper | ours | verdict | `--only` |").nth(1).expect("the table of experiments");
+    let table = table.split("\n\n").next().expect("its rows");
+    let mut patterns = Vec::new();
+    for line in table.lines().filter(|line| line.contains('`')) {
+        let last = line.trim_end_matches('|').rsplit('|').next().expect("a last column");
+        patterns.extend(last.split('`').skip(1).step_by(2).map(|p| p.trim_matches('\'').to_string()));
+    }
+    assert!(patterns.len() > 15, "{patterns:?}");
+    for pattern in &patterns {
+        let found = strandway_lab::reproduce::choose(&["mrc".to_string()], Some(pattern), true);
+        assert!(found.is_ok(), "{pattern}: {}", found.err().map(|e| e.to_string()).unwrap_or_default());
+    }
+    for experiment in "E1 E2a E2b E2c E2d E3 E4 E5 E6 E7 E8 P1 P2 P3 P4 P5".split(' ') {
+        assert!(table.contains(&format!("\n| {experiment} |")), "{experiment}");
+    }
+}
