@@ -11,6 +11,7 @@ pub(super) fn body(done: &Reproduction) -> String {
     let judged = met + missed;
     let headline = match (judged, missed) {
         (0, _) => "Nothing to judge by.".to_string(),
+        (1, 0) => "The only row with something to be held against is met.".to_string(),
         (_, 0) => format!("All {judged} rows with something to be held against are met."),
         _ => format!("{met} of {judged} rows with something to be held against are met."),
     };
