@@ -319,3 +319,21 @@ fn the_page_on_validation_lists_every_experiment_of_mrc_with_a_command_that_exis
         assert!(table.contains(&format!("\n| {experiment} |")), "{experiment}");
     }
 }
+
+#[test]
+fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
+    for planes in [1, 2, 4, 8] {
+        for size in ["100 B", "4096 B", "5000 B", "20 kB", "64 kB", "1 MB"] {
+            let flows = "flows = [{ from = 0, to = 60, size = \"SIZE\" }, { from = 9, to = 10, size = \"SIZE\" }]";
+            let text = format!(
+                "[fabric]\nkind = \"multi-plane\"\nhosts = 64\nplanes = {planes}\nrouting = \"source\"\n\
+                 [profile]\nname = \"mrc\"\n[workload]\nkind = \"flows\"\n{}\n",
+                flows.replace("SIZE", size)
+            );
+            let slowdown = report_of(&text).slowdown;
+            let (min, max) = (slowdown.min.expect("finished"), slowdown.max.expect("finished"));
+            assert!(min > 1.0 - 1e-9, "{size} on {planes} planes: {min}");
+            assert!(max < 1.02, "{size} on {planes} planes: {max}");
+        }
+    }
+}
