@@ -21,8 +21,8 @@ const COLLECTIVE: Template = template!("mrc_collective.toml");
 const SMALL: &str = "one T1 is an eighth of its plane here, a 256th in the paper's clusters, and the fabric is full";
 
 const SLOW_PORTS: &str = "switches here store and forward: on ports of 100 Gb/s a message arrives 0.8 us later than on one of 400, which \
-                          short steps show; on one plane MRC is level or ahead (rows why/e7); the paper's RoCEv2 has costs per \
-                          message and queue pair beside it, which are not modelled";
+                          short steps show; on one plane of 400 MRC is ahead in the rings and nearly level in the all-to-all (rows \
+                          why/e7); the paper's RoCEv2 has costs per message and queue pair beside it, which are not modelled";
 
 const SHALLOW: &str = "transfers that meet at a receiver overflow its queue of one plane's BDP and are trimmed, where PFC would pause \
                        them; with 3 BDP MRC is ahead (row why/e7/all-to-all/256kb/queue)";
@@ -356,11 +356,11 @@ fn unknowns(table: &mut Table) {
     let mut e7 = |id: &str, what: String, value: Value| {
         table.row(RowSpec::new(format!("why/e7/{id}"), what, "", value).beside(1.0, Source::Published));
     };
-    for pairs in [1, 16] {
+    for (id, size, pairs) in [("4mb", "4 MB", 1), ("4mb", "4 MB", 16), ("16mb", "16 MB", 16)] {
         e7(
-            &format!("ring/4mb/1-plane.{pairs}"),
-            format!("ring of 4 MB, RoCEv2 with {pairs} queue pairs over MRC on one plane of 400 Gb/s, too"),
-            over(on_roce(ring_of("4 MB"), pairs), one(ring_of("4 MB"))),
+            &format!("ring/{id}/1-plane.{pairs}"),
+            format!("ring of {size}, RoCEv2 with {pairs} queue pairs over MRC on one plane of 400 Gb/s, too"),
+            over(on_roce(ring_of(size), pairs), one(ring_of(size))),
         );
     }
     e7(
