@@ -27,19 +27,23 @@ impl<'a> Alone<'a> {
         self.rate.time_for(Bytes(bytes + self.packets(bytes) * self.header))
     }
 
-    /// Until the receiver has it: all its bytes at the NIC's rate, then the way of the last packet, or, if that is a short
-    /// one, of the full one before it.
+    /// Until the receiver has it: the way of the last packet, or, if that is a short one, of the full one before it, each from
+    /// when a port is free for it. Packets leave as many at a time as the NIC has ports.
     pub(crate) fn transfer(&self, from: HostId, to: HostId, bytes: u64) -> Span {
         let hops = self.topology.hops(from, to);
         let (packets, full) = (self.packets(bytes), self.mtu + self.header);
         let last = Bytes(bytes - (packets - 1) * self.mtu + self.header);
-        let short_last = self.rate.time_for(Bytes((packets - 1) * full)) + self.topology.one_way(last, hops);
+        let port = self.topology.level(0).rate;
+        let ports = u64::from(self.topology.planes());
+        // All packets but the last are full, so that those before this one keep every port equally long.
+        let start = |packet: u64| port.time_for(Bytes(packet / ports * full));
+        let short_last = start(packets - 1) + self.topology.one_way(last, hops);
         if packets == 1 {
             return short_last;
         }
-        let full_last = self.rate.time_for(Bytes((packets - 2) * full)) + self.topology.one_way(Bytes(full), hops);
+        let full_last = start(packets - 2) + self.topology.one_way(Bytes(full), hops);
         // Below one leaf there is but one way, and the short packet cannot overtake.
-        let behind = if hops == 2 && self.topology.planes() == 1 { self.rate.time_for(last) } else { Span::ZERO };
+        let behind = if hops == 2 && ports == 1 { self.rate.time_for(last) } else { Span::ZERO };
         short_last.max(full_last + behind)
     }
 

@@ -6,6 +6,9 @@
 use strandway_proto::HostId;
 use strandway_sim::Topology;
 
+/// The most tiers that are counted with: a single plane may need one more than fabrics here have.
+pub const TIERS: usize = 4;
+
 /// What a fabric is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
@@ -16,9 +19,9 @@ pub struct Cost {
     /// Ports of a leaf switch in use.
     pub leaf_ports: u64,
     /// Switches of each tier, from the leaves on, all planes together.
-    pub switches: [u64; 3],
+    pub switches: [u64; TIERS],
     /// Links between hosts and leaves, and between each tier and the next, all planes together.
-    pub links: [u64; 3],
+    pub links: [u64; TIERS],
     /// How many links of this fabric carry what one NIC can send: its planes.
     pub split: u64,
     /// Switches on the longest way.
@@ -67,8 +70,8 @@ impl Cost {
             tiers,
             hosts,
             leaf_ports: u64::from(topology.leaf_ports()),
-            switches: [leaves, spines, cores],
-            links: [hosts * planes, leaves * leaf_up, spines * spine_up],
+            switches: [leaves, spines, cores, 0],
+            links: [hosts * planes, leaves * leaf_up, spines * spine_up, 0],
             split: planes,
             longest: far - 1,
             neighbours: u64::from(shape.hosts_per_leaf) - 1,
@@ -77,22 +80,23 @@ impl Cost {
         }
     }
 
-    /// The same NICs on one plane of the same switch chips, their ports joined to the NICs' full rate: two tiers if that many
-    /// NICs fit, else three; without oversubscription. `None` if a chip has too few ports left or three tiers do not suffice.
+    /// The same NICs on one plane of the same switch chips, their ports joined to the NICs' full rate: as few tiers as hold that
+    /// many NICs, without oversubscription. `None` if a chip has too few ports left or four tiers do not suffice.
     pub fn single_plane(&self) -> Option<Cost> {
         let radix = self.leaf_ports / self.split / 2 * 2;
-        if radix < 2 {
+        let half = radix / 2;
+        if half == 0 {
             return None;
         }
-        let half = radix / 2;
+        // A tree of n tiers holds 2 (k/2)^n NICs.
+        let held = |tiers: usize| (0..tiers).fold(2u64, |held, _| held.saturating_mul(half));
+        let tiers = (1..=TIERS).find(|&tiers| self.hosts <= held(tiers))?;
         let leaves = self.hosts.div_ceil(half);
-        let (tiers, switches, links, longest, paths) = if leaves <= radix {
-            (2, [leaves, leaves.div_ceil(2), 0], [self.hosts, self.hosts, 0], 3, half)
-        } else if self.hosts <= radix * half * half {
-            (3, [leaves, leaves, leaves.div_ceil(2)], [self.hosts; 3], 5, half * half)
-        } else {
-            return None;
-        };
+        let (mut switches, mut links) = ([0; TIERS], [0; TIERS]);
+        for tier in 0..tiers {
+            switches[tier] = if tier + 1 == tiers { leaves.div_ceil(2) } else { leaves };
+            links[tier] = self.hosts;
+        }
         Some(Cost {
             tiers,
             hosts: self.hosts,
@@ -100,9 +104,9 @@ impl Cost {
             switches,
             links,
             split: 1,
-            longest,
-            neighbours: half - 1,
-            paths,
+            longest: 2 * tiers as u64 - 1,
+            neighbours: if tiers == 1 { self.hosts - 1 } else { half - 1 },
+            paths: held(tiers - 1) / 2,
             oversubscription: 1.0,
         })
     }
@@ -112,9 +116,14 @@ impl Cost {
         self.switches.iter().sum()
     }
 
-    /// Links at a NIC's full rate per NIC: one optical channel's worth at either end of each.
+    /// Links at a NIC's full rate per NIC, all tiers.
     pub fn links_per_host(&self) -> f64 {
         self.links.iter().sum::<u64>() as f64 / self.split as f64 / self.hosts as f64
+    }
+
+    /// Optics (transceivers) at a NIC's full rate per NIC: one at either end of each link.
+    pub fn optics_per_host(&self) -> f64 {
+        2.0 * self.links_per_host()
     }
 
     /// The share of a leaf's uplinks that one dead link takes away.
@@ -153,28 +162,40 @@ mod tests {
     fn the_published_comparison_comes_out() {
         // 131,072 NICs of 8 x 100 Gb/s on switches of 512 ports: 4,096 T0 and 2,048 T1.
         let cost = Cost::of(&multi_plane(8, 256));
-        assert_eq!((cost.hosts, cost.switches, cost.paths), (131_072, [4096, 2048, 0], 2048));
+        assert_eq!((cost.hosts, cost.switches, cost.paths), (131_072, [4096, 2048, 0, 0], 2048));
         assert_eq!((cost.longest, cost.neighbours), (3, 255));
         assert_eq!(Tables::of(&multi_plane(8, 256)), Tables { leaf: 513, spine: 513, core: 0 });
-        // One plane of 800 Gb/s ends at 65,536 NICs in three tiers: this many do not fit.
-        assert_eq!(cost.single_plane(), None);
+        // One plane of 800 Gb/s ends at 65,536 NICs in three tiers: this many need a fourth, and seven switches on the way.
+        let single = cost.single_plane().expect("four tiers");
+        assert_eq!((single.tiers, single.switches, single.longest), (4, [4096, 4096, 4096, 2048], 7));
         // At 65,536 NICs: 5,120 switches against 3,072, three links per NIC against two.
-        let half = Cost { hosts: 65_536, switches: [2048, 1024, 0], links: [65_536 * 8, 65_536 * 8, 0], ..cost };
+        let half = Cost { hosts: 65_536, switches: [2048, 1024, 0, 0], links: [65_536 * 8, 65_536 * 8, 0, 0], ..cost };
         let single = half.single_plane().expect("three tiers");
-        assert_eq!((single.tiers, single.switches, single.longest), (3, [2048, 2048, 1024], 5));
+        assert_eq!((single.tiers, single.switches, single.longest), (3, [2048, 2048, 1024, 0], 5));
+        assert_eq!((single.paths, single.neighbours), (1024, 31));
         let ratio = |x: u64, y: u64| x as f64 / y as f64;
         assert!((ratio(half.all_switches(), single.all_switches()) - 0.6).abs() < 1e-9);
         assert_eq!((half.links_per_host(), single.links_per_host()), (2.0, 3.0));
+        assert_eq!((half.optics_per_host(), single.optics_per_host()), (4.0, 6.0));
         assert!((cost.uplink_share() - 1.0 / 256.0).abs() < 1e-9);
+        assert!((single.uplink_share() - 1.0 / 32.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_small_fabric_fits_two_tiers_on_one_plane() {
+    fn a_single_plane_has_as_few_tiers_as_hold_the_hosts() {
         let cost = Cost::of(&multi_plane(4, 8));
-        assert_eq!((cost.hosts, cost.switches), (128, [64, 32, 0]));
+        assert_eq!((cost.hosts, cost.switches), (128, [64, 32, 0, 0]));
         assert_eq!(cost.single_plane(), None, "four-port switches hold no 128 hosts");
-        let cost = Cost::of(&multi_plane(2, 8));
-        let single = cost.single_plane().expect("eight-port switches, three tiers");
-        assert_eq!((single.tiers, single.switches), (3, [32, 32, 16]));
+        let on = |hosts| Cost { hosts, ..Cost::of(&multi_plane(2, 8)) }.single_plane().expect("eight-port switches");
+        for (hosts, tiers, switches, paths) in [
+            (8, 1, [1, 0, 0, 0], 1),
+            (32, 2, [8, 4, 0, 0], 4),
+            (33, 3, [9, 9, 5, 0], 16),
+            (128, 3, [32, 32, 16, 0], 16),
+            (512, 4, [128, 128, 128, 64], 64),
+        ] {
+            let single = on(hosts);
+            assert_eq!((single.tiers, single.switches, single.paths), (tiers, switches, paths), "{hosts} hosts");
+        }
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     packet_fits(sink, &profile);
     let (ports, derived) = fabric.ports(sink, &profile);
     let topology = fabric.topology.clone();
+    profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
     let profile = Arc::new(profile);
@@ -121,7 +122,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         watch: None,
         capture,
     };
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         name: scenario.name(),
         description,
         plan,
@@ -135,9 +136,43 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         auto_sample,
         sampled: run.sample != Sample::Unset,
     };
+    experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
     expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
     Some(experiment)
+}
+
+/// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose
+/// own links a fault strikes, else of the first flow.
+fn watched(sink: &Sink, experiment: &Experiment, name: Option<&str>) -> Option<u32> {
+    if let Some(name) = name {
+        let found = experiment.connection_of(name);
+        if found.is_none() {
+            let few: Vec<String> = experiment.messages.iter().take(3).map(|m| experiment.message_name(m)).collect();
+            let all = experiment.messages.len();
+            let remedy = format!("write a flow's name, or its id in a matrix; there are {all}: {}", few.join(", "));
+            let more = if all > few.len() { ", ..." } else { "" };
+            sink.add("run.watch", format!("\"{name}\""), format!("there is no flow \"{name}\""), remedy + more);
+        }
+        return found;
+    }
+    let plan = &experiment.plan;
+    let mut struck = vec![false; plan.topology.hosts() as usize];
+    for link in plan.faults.iter().flat_map(|fault| &fault.links) {
+        if let Some(ends) = plan.topology.ends(*link) {
+            for host in [ends.from, ends.to] {
+                if let Some(struck) = struck.get_mut(host.0 as usize) {
+                    *struck = true;
+                }
+            }
+        }
+    }
+    let touched = |m: &&Message| {
+        let (from, to) = experiment.ends(m);
+        struck[from.0 as usize] || struck[to.0 as usize]
+    };
+    let message = experiment.messages.iter().find(touched).or(experiment.messages.first())?;
+    Some(plan.flows[message.first as usize].connection)
 }
 
 /// About 200 points over a run that meets little contention, at a round distance; but no shorter than a dozen packets
@@ -250,6 +285,12 @@ impl Experiment {
             .map(|(i, _)| i)
             .collect();
         (!found.is_empty()).then_some(found)
+    }
+
+    /// The connection of the first message of that name (the first, if it is striped over several).
+    pub fn connection_of(&self, name: &str) -> Option<u32> {
+        let message = *self.message_named(name)?.first()?;
+        Some(self.plan.flows[self.messages[message].first as usize].connection)
     }
 
     /// When a message is posted, if that is a fixed time.

@@ -2,13 +2,18 @@
 //!
 //! Its JSON form is the format that scripts depend on: fields are added, never renamed.
 
+pub(crate) mod cost;
 pub mod html;
 mod make;
 pub mod markdown;
+mod series;
 pub mod text;
 
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+pub use cost::{CostFacts, TableFacts};
+pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 
 /// A run's result.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -121,6 +126,14 @@ pub struct FabricFacts {
     pub trimming: bool,
     /// Do switches pause?
     pub pfc: bool,
+    /// How switches choose: `hashed`, `direct` or `source`.
+    pub routing: String,
+    /// What it is made of.
+    pub cost: CostFacts,
+    /// What the same NICs need on one plane of the same switches; absent with one plane, or if four tiers do not hold them.
+    pub single_plane: Option<CostFacts>,
+    /// Entries of the switches' tables if they forwarded static source routes.
+    pub tables: TableFacts,
 }
 
 /// How many flows there were.
@@ -344,30 +357,6 @@ pub struct PathFacts {
     pub imbalance: f64,
     /// Data packets per entropy value (modulo 256).
     pub sent_by_entropy: Vec<u64>,
-}
-
-/// Values over time.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct SeriesFacts {
-    /// Distance between points.
-    pub every_us: f64,
-    /// New payload received, Gb/s.
-    pub goodput_gbps: Vec<f64>,
-    /// Per group of links.
-    pub groups: Vec<GroupSeriesFacts>,
-}
-
-/// One group of links over time.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct GroupSeriesFacts {
-    /// The group's name.
-    pub name: String,
-    /// Share of what the links could carry.
-    pub utilisation: Vec<f64>,
-    /// Waiting data in all its queues, bytes.
-    pub queued_bytes: Vec<u64>,
-    /// Waiting data in its fullest queue, bytes.
-    pub queued_max_bytes: Vec<u64>,
 }
 
 /// A parameter of the profile.

@@ -177,6 +177,8 @@ pub struct Chart {
     pub kind: ChartKind,
     /// Its title.
     pub title: String,
+    /// The section beside whose table it stands; else it stands at the top of the page.
+    pub section: Option<String>,
     /// The runs in it.
     pub runs: Vec<ChartRun>,
 }
@@ -190,11 +192,11 @@ pub struct ChartRun {
     pub report: Report,
     /// What every uplink of a leaf carried, over the mean of all.
     pub uplinks: Vec<f64>,
-    /// The first connection's penalties by uplink, every [`WATCH_EVERY`].
+    /// The watched connection's penalties by uplink, every [`WATCH_EVERY`].
     pub penalties: Vec<Vec<u32>>,
 }
 
-/// How often the first connection of a charted run is looked at.
+/// How often the watched connection of a charted run is looked at.
 pub const WATCH_EVERY: Span = Span::from_ns(500);
 
 /// What came out.
@@ -431,7 +433,8 @@ impl Work {
                 let kept = place(cell).and_then(|i| ran.get_mut(&(i, 1))).and_then(|r| r.kept.as_ref());
                 runs.extend(kept.map(|run| ChartRun { name: name.clone(), ..run.clone() }));
             }
-            charts.push(Chart { kind: spec.kind, title: spec.title.clone(), runs });
+            let (title, section) = (spec.title.clone(), spec.section.clone());
+            charts.push(Chart { kind: spec.kind, title, section, runs });
         }
         Reproduction { format: 1, version: env!("CARGO_PKG_VERSION").to_string(), rows, charts, complete }
     }
@@ -450,7 +453,6 @@ impl Prepared {
         let mut experiment = self.cell.scenario(seed)?.check()?;
         if keep {
             experiment.plan.sample_every = Some(WATCH_EVERY);
-            experiment.plan.watch = Some(0);
         }
         let control = Arc::new(Control::new());
         let watcher = watch(&experiment, control.clone());
@@ -587,6 +589,12 @@ mod tests {
         let work = everything();
         let all: usize = work.sets.iter().map(|(_, t)| t.charts.len()).sum();
         assert_eq!(work.charts().len(), all);
+        for (set, table) in &work.sets {
+            let titles: Vec<&str> = table.sections.iter().map(|s| s.title.as_str()).collect();
+            let beside = table.charts.iter().filter_map(|c| c.section.as_deref());
+            assert!(beside.clone().all(|section| titles.contains(&section)), "{}", set.name);
+            assert!(set.name != "mrc" || beside.count() > 5);
+        }
     }
 
     #[test]

@@ -173,3 +173,167 @@ fn every_scenario_in_the_repository_is_sound() {
     }
     assert!(seen > 25);
 }
+
+/// 64 NICs with four ports of 100 Gb/s; one flow of 8 MB, 160 us at line rate, looked at every 2 us.
+const FOUR_PLANES: &str = "[fabric]\nkind = \"multi-plane\"\nhosts = 64\nplanes = 4\nhosts_per_leaf = 8\nspines = 8\n\
+                           rate = \"400 Gbps\"\nrouting = \"source\"\n[profile]\nname = \"mrc\"\n\
+                           [profile.mrc]\nport_hold = \"20 us\"\n\
+                           [workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 60, size = \"8 MB\" }]\n\
+                           [run]\nsample = \"2 us\"\n";
+
+#[test]
+fn a_series_shows_a_port_that_goes_down_and_comes_back() {
+    let report = report_of(&format!(
+        "{FOUR_PLANES}[[faults]]\nport = \"host0.p2\"\nkind = \"down\"\nat = \"40 us\"\nuntil = \"60 us\"\n"
+    ));
+    let series = report.series.as_ref().expect("sampled");
+    let watched = series.watched.as_ref().expect("the only flow");
+    assert_eq!(watched.name, "host0->host60");
+    assert_eq!(watched.paths.len(), 4);
+    for paths in &watched.paths {
+        for i in 0..paths.good.len() {
+            let all = [&paths.good, &paths.skip, &paths.assumed_bad, &paths.denied, &paths.reserve, &paths.port_down];
+            assert_eq!(all.map(|state| state[i]).iter().sum::<u32>(), 8, "plane {} at point {i}", paths.plane);
+            let down = paths.plane == 2 && (21..39).contains(&i);
+            assert!(!down || paths.port_down[i] == 8, "all of plane 2 is down at {} us", 2 * i);
+            assert!(paths.plane == 2 || paths.port_down[i] == 0, "and nothing of plane {}", paths.plane);
+        }
+    }
+    let mean = |plane: usize, points: std::ops::Range<usize>| {
+        let values = &watched.planes_gbps[plane][points];
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    for plane in 0..4 {
+        assert!(mean(plane, 10..20) > 75.0, "plane {plane} before: {}", mean(plane, 10..20));
+        assert!(mean(plane, 50..60) > 75.0, "plane {plane} after: {}", mean(plane, 50..60));
+        assert_eq!(mean(plane, 26..38) == 0.0, plane == 2, "plane {plane} meanwhile: {}", mean(plane, 26..38));
+    }
+    assert_eq!(series.planes_gbps, watched.planes_gbps, "there is no other flow");
+    let page = report::html::report(&report, "");
+    for text in [
+        "Entropy values of host0-&gt;host60",
+        "32 entropy values (paths) of host0-&gt;host60 by state; at the least 24 in use",
+        "at most 8 with their port down",
+        "Goodput by plane",
+        "Plane 2 fell behind the others from",
+        "class=\"area k3\"",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn the_watched_flow_is_the_named_one_or_one_that_a_fault_strikes_or_the_first() {
+    let flows = "[fabric]\nhosts = 8\n[workload]\nkind = \"flows\"\n\
+                 flows = [{ from = 0, to = 1, size = \"50 kB\" }, { from = 4, to = 6, size = \"90 kB\" }]\n\
+                 [run]\nsample = \"1 us\"\n";
+    let struck = "[[faults]]\nport = \"host6.p0\"\nkind = \"loss\"\nprobability = 0.0\n";
+    for (text, wanted, bytes) in [
+        (flows.to_string(), "host0->host1", 50_000.0),
+        (format!("{flows}watch = \"4->6\"\n"), "host4->host6", 90_000.0),
+        (format!("{flows}{struck}"), "host4->host6", 90_000.0),
+        (format!("{flows}watch = \"host0->host1\"\n{struck}"), "host0->host1", 50_000.0),
+    ] {
+        let series = report_of(&text).series.expect("sampled");
+        let watched = series.watched.expect("watched");
+        assert_eq!(watched.name, wanted);
+        let received = watched.goodput_gbps.iter().sum::<f64>() * series.every_us * 1e3 / 8.0;
+        assert!((received - bytes).abs() < 1.0, "{wanted}: {received} B");
+        assert!(watched.paths.is_empty(), "uec keeps no states");
+    }
+}
+
+#[test]
+fn a_comparison_shows_the_watched_flow() {
+    let text = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\n[workload]\nkind = \"incast\"\nsenders = 15\n\
+                size = \"100 kB\"\n[run]\nwatch = \"5->0\"\n";
+    let scenario = scenario::parse(text).expect("sound");
+    let variants = strandway_lab::compare(&scenario, &["mrc", "rocev2"].map(String::from)).expect("sound");
+    let rows = strandway_lab::run_all(&variants, 1, true, || false, |_, _, _| ()).expect("sound");
+    let page = report::html::rows("incast", &rows, text);
+    assert!(page.contains("Goodput of host5-&gt;host0"));
+    assert!(page.contains("mean while it lasted: mrc "));
+}
+
+#[test]
+fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
+    let text = "[fabric]\nkind = \"multi-plane\"\nhosts = 128\nplanes = 2\nhosts_per_leaf = 8\nspines = 8\n[workload]\nsize = \"10 kB\"\n";
+    let report = report_of(text);
+    let single = report.fabric.single_plane.as_ref().expect("three tiers");
+    assert_eq!((report.fabric.cost.all_switches, single.all_switches, single.tiers), (48, 80, 3));
+    let page = report::html::report(&report, "");
+    let explained = report::text::fabric(&experiment(text));
+    for text in [
+        "links of a NIC's full rate",
+        "optics of a NIC's full rate",
+        "switches on the longest way",
+        "paths between distant NICs",
+        "oversubscription",
+        "static tables of source routes",
+        "17 entries of a T0, 17 of a T1",
+        "80 (32 T0, 32 T1, 16 T2)",
+        "the same NICs need 3 tiers; 2 planes take 0.60 times its switches and 0.67 times its optics.",
+    ] {
+        assert!(explained.contains(text), "{text}: {explained}");
+        assert!(page.contains(&text.replace('&', "&amp;")), "{text}");
+    }
+    assert!(!report::html::report(&report_of(SMALL), "").contains("What the fabric is made of"));
+}
+
+#[test]
+fn rows_about_failures_have_charts_beside_their_table() {
+    let work = strandway_lab::reproduce::choose(&["mrc".to_string()], Some("e3"), false).expect("rows");
+    let page = |charts| report::html::reproduction(&work.run(1, charts, || false, |_, _| ()).expect("sound"));
+    let drawn = page(true);
+    let after = drawn.split("E2c, E2d, E3, E4: T1 switches").nth(1).expect("the section");
+    for text in [
+        "E3: entropy values while a T1 of plane 2 is dead",
+        "64 entropy values (paths) of host0-&gt;host100 by state; at the least 63 in use",
+        "at most 1 assumed bad. The axis begins at 48",
+        "E3: a T1 of plane 2 is dead from 100 to 400 us",
+        "No plane fell behind the others",
+    ] {
+        assert!(after.contains(text), "{text}");
+    }
+    assert!(!after.contains("E4: entropy values"), "its rows are not run");
+    assert!(!page(false).contains("<figure"));
+}
+
+#[test]
+fn the_page_on_validation_lists_every_experiment_of_mrc_with_a_command_that_exists() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/validation.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let table = page.split("| | the paper | ours | verdict | `--only` |").nth(1).expect("the table of experiments");
+    let table = table.split("\n\n").next().expect("its rows");
+    let mut patterns = Vec::new();
+    for line in table.lines().filter(|line| line.contains('`')) {
+        let last = line.trim_end_matches('|').rsplit('|').next().expect("a last column");
+        patterns.extend(last.split('`').skip(1).step_by(2).map(|p| p.trim_matches('\'').to_string()));
+    }
+    assert!(patterns.len() > 15, "{patterns:?}");
+    for pattern in &patterns {
+        let found = strandway_lab::reproduce::choose(&["mrc".to_string()], Some(pattern), true);
+        assert!(found.is_ok(), "{pattern}: {}", found.err().map(|e| e.to_string()).unwrap_or_default());
+    }
+    for experiment in "E1 E2a E2b E2c E2d E3 E4 E5 E6 E7 E8 P1 P2 P3 P4 P5".split(' ') {
+        assert!(table.contains(&format!("\n| {experiment} |")), "{experiment}");
+    }
+}
+
+#[test]
+fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
+    for planes in [1, 2, 4, 8] {
+        for size in ["100 B", "4096 B", "5000 B", "20 kB", "64 kB", "1 MB"] {
+            let flows = "flows = [{ from = 0, to = 60, size = \"SIZE\" }, { from = 9, to = 10, size = \"SIZE\" }]";
+            let text = format!(
+                "[fabric]\nkind = \"multi-plane\"\nhosts = 64\nplanes = {planes}\nrouting = \"source\"\n\
+                 [profile]\nname = \"mrc\"\n[workload]\nkind = \"flows\"\n{}\n",
+                flows.replace("SIZE", size)
+            );
+            let slowdown = report_of(&text).slowdown;
+            let (min, max) = (slowdown.min.expect("finished"), slowdown.max.expect("finished"));
+            assert!(min > 1.0 - 1e-9, "{size} on {planes} planes: {min}");
+            assert!(max < 1.02, "{size} on {planes} planes: {max}");
+        }
+    }
+}

@@ -66,7 +66,57 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[[faults]]\nkind = \"loss\"\nplane = 0\nprobability = 0.1\nburst = 0", &["faults.burst = 0"]),
         ("[fabric]\nspines = 4\noversubscription = 2", &["given together with `spines`"]),
         ("[fabric]\noversubscription = 3\nhosts_per_leaf = 16", &["comes out even at 3.2"]),
-        ("[fabric]\nplanes = 64", &["fabric.planes = 64: must be at most 32"]),
+        // Planes, paths and micro segments.
+        (
+            "[fabric]\nplanes = 64",
+            &[
+                "x.toml: fabric.planes = 64: must be at most 32: a NIC has a port for each plane, and no more ports than that; \
+                 write a whole number from 1 to 32",
+            ],
+        ),
+        ("[fabric]\nkind = \"fat-tree\"\nk = 4\nplanes = 33", &["fabric.planes = 33: must be at most 32"]),
+        ("[fabric]\nplanes = 0", &["fabric.planes = 0: must be at least 1"]),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nplanes = 3",
+            &[
+                "x.toml: fabric.planes = 3: do not divide the NIC's rate of 400 Gbps, which its ports share evenly; write 2 or 4, \
+                 or a rate that is a multiple of 3 bits per second",
+            ],
+        ),
+        ("[fabric]\nplanes = 7\nrate = \"800 Gbps\"", &["fabric.planes = 7: do not divide", "write 5 or 8"]),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nhosts = 16384\nhosts_per_leaf = 8\nplanes = 8\nrouting = \"source\"",
+            &["fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which tells 2047 apart"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 33",
+            &[
+                "x.toml: profile.mrc.active = 33: is more than the fabric has: 32 paths between distant hosts (4 planes of 8); write at \
+                 most 32, leave it out to use them all, or raise fabric.spines or fabric.planes",
+            ],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 20\nbackup = 13",
+            &[
+                "x.toml: profile.mrc.backup = 13: is more than the 20 in use leave of the fabric's 32 paths between distant hosts (4 \
+                 planes of 8); write at most 12, leave it out to keep what there is, lower profile.mrc.active, or raise fabric.spines",
+            ],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nbackup = 128",
+            &["profile.mrc.backup = 128: is more than the 32 in use leave", "write at most 0"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 3",
+            &["profile.mrc.active = 3: is less than one for each of the 4 planes; write at least 4"],
+        ),
+        (
+            "[fabric]\nkind = \"fat-tree\"\nk = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 17",
+            &[
+                "16 paths between distant hosts (one plane of 4 x 4)",
+                "raise fabric.aggs_per_pod or fabric.cores_per_agg",
+            ],
+        ),
         ("[fabric]\nqueue = \"100 B\"", &["does not hold one packet"]),
         ("[fabric]\necn_low = \"2 BDP\"", &["is above ecn_high"]),
         ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["less than what can still arrive after a pause"]),
@@ -171,15 +221,57 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[[faults]]\nswitch = \"spine0\"\nplane = 0\nkind = \"down\"", &["has switch and plane"]),
         (
             "[[faults]]\nswitch = \"spine99\"\nkind = \"down\"",
-            &["there is no \"spine99\" in this fabric", "did you mean \"spine9\"?"],
+            &[
+                "x.toml: faults.switch = \"spine99\": there is no \"spine99\" in this fabric; did you mean \"spine9\"? It has 128 \
+                 hosts (host0 to host127), 8 leaves (leaf0 to leaf7), 16 spines (spine0 to spine15)",
+            ],
         ),
         ("[[faults]]\nlink = \"leaf0-spine0\"\nkind = \"down\"", &["is no link; write, say, \"leaf0->spine1\""]),
         (
             "[[faults]]\nbetween = [\"host0\", \"spine1\"]\nkind = \"down\"",
             &["no link joins host0 and spine1; neighbours of host0: leaf0"],
         ),
-        ("[[faults]]\nlink = \"leaf0->spine0#3\"\nkind = \"down\"", &["there are 1 parallel links"]),
-        ("[[faults]]\nport = \"host0.p7\"\nkind = \"down\"", &["is no port of a NIC"]),
+        ("[[faults]]\nlink = \"leaf0->spine0#3\"\nkind = \"down\"", &["there is only one such link, number 0"]),
+        (
+            "[fabric]\nbundle = 2\n[[faults]]\nlink = \"leaf0->spine0#2\"\nkind = \"down\"",
+            &["there are 2 parallel links, numbered from 0; correct the number after #"],
+        ),
+        (
+            "[[faults]]\nport = \"host0.p7\"\nkind = \"down\"",
+            &[
+                "faults.port = \"host0.p7\": \"host0.p7\" is no port of a NIC; write, say, \"host0.p0\"; there are 128 hosts with one \
+                 port each",
+            ],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nplanes = 8\n[[faults]]\nport = \"host0.p8\"\nkind = \"down\"",
+            &["write, say, \"host0.p7\"; there are 128 hosts with 8 ports each, numbered from 0 to 7"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nplanes = 8\n[[faults]]\nport = \"host200.p1\"\nkind = \"down\"",
+            &["there is no \"host200\" in this fabric", "It has 128 hosts (host0 to host127)"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 4\n[[faults]]\nswitch = \"spine4.p1\"\nkind = \"down\"",
+            &["there is no \"spine4.p1\" in this fabric", "16 spines (spine0.p0 to spine3.p3)"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 4\n[[faults]]\nlink = \"leaf0.p4->spine0.p4\"\nkind = \"down\"",
+            &["there is no \"leaf0.p4\" in this fabric", "32 leaves (leaf0.p0 to leaf7.p3)"],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\nspines = 4\n[[faults]]\nlink = \"leaf*->spine0\"\nkind = \"down\"",
+            &["no link matches \"leaf*->spine0\"; there are 1280 links, with names like \"leaf0.p0->spine0.p0\""],
+        ),
+        (
+            "[fabric]\nkind = \"multi-plane\"\n[[faults]]\nplane = 4\nkind = \"down\"",
+            &["x.toml: faults.plane = 4: there are only 4 planes, numbered from 0 to 3; write one of them"],
+        ),
+        ("[[faults]]\nplane = 1\nkind = \"down\"", &["faults.plane = 1: there is only one plane; write 0"]),
+        (
+            "[fabric]\nspines = 4\n[[faults]]\ntier = \"leaf->spine\"\ncount = 33\nkind = \"down\"",
+            &["faults.count = 33: must be at most 32; write a whole number from 1 to 32"],
+        ),
         ("[[faults]]\ntier = \"leaf->spines\"\ncount = 1\nkind = \"down\"", &["did you mean \"leaf->spine\"?"]),
         ("[[faults]]\nswitch = \"spine0\"", &["faults.kind: is missing; write down, flap, degrade or loss"]),
         ("[[faults]]\nswitch = \"spine0\"\nkind = \"degrade\"", &["faults.fraction: is missing"]),
@@ -198,6 +290,14 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[run]\nthreads = 0", &["run.threads = 0: must be at least 1"]),
         ("[run]\ntime_limit = \"0 us\"", &["must be above zero"]),
         ("[workload]\nstart = \"2 ms\"\n[run]\ntime_limit = \"1 ms\"", &["ends before the last flow starts, at 2 ms"]),
+        (
+            "[workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 5, size = \"1 MB\" }]\n[run]\nwatch = \"5->0\"",
+            &[
+                "x.toml: run.watch = \"5->0\": there is no flow \"5->0\"; write a flow's name, or its id in a matrix; there are 1: \
+                 host0->host5",
+            ],
+        ),
+        ("[run]\nwatch = 3", &["run.watch = 3: must be text; put it between quotes"]),
         ("[run]\ncapture = \"host999\"", &["run.capture = \"host999\": there is no \"host999\""]),
         ("[sweep]\n\"profile.path\" = \"reps\"", &["must be a list that is not empty"]),
         ("[sweep]\n\"speed\" = [1]", &["is no key of a scenario"]),
@@ -311,4 +411,14 @@ fn a_seed_changes_the_permutation_and_nothing_else_does() {
     };
     assert_eq!(check("run.seed=1"), check("run.threads=7"));
     assert_ne!(check("run.seed=1"), check("run.seed=2"));
+}
+
+#[test]
+fn what_a_small_fabric_cannot_give_is_an_error_only_if_it_is_asked_for() {
+    let small = "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n";
+    for set in
+        ["", "[profile.mrc]\nbackup = 0\n", "[profile.mrc]\nactive = 32\n", "[profile.mrc]\nactive = 20\nbackup = 12\n"]
+    {
+        assert_eq!(problems(&format!("{small}{set}")), "nothing is wrong", "{set}");
+    }
 }

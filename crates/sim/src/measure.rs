@@ -1,6 +1,7 @@
 //! What a run measured.
 
 use strandway_proto::Packet;
+use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
 
 /// Everything that a run measured. All but `events` and wall-clock matters are the same on any number of threads.
@@ -137,10 +138,14 @@ pub struct Series {
     pub every: Span,
     /// New payload bytes received.
     pub delivered: Vec<u64>,
+    /// The same by the plane (NIC port) that they arrived over; empty with a single plane.
+    pub planes: Vec<Vec<u64>>,
     /// Per link group ([`crate::Topology::groups`]), in its order: values at and over each interval.
     pub groups: Vec<GroupSeries>,
     /// The state of the connection that the plan watches, at the last activity of its host in each interval.
     pub watched: Vec<WatchPoint>,
+    /// New payload bytes that the watched connection's receiver got, by plane.
+    pub watched_planes: Vec<Vec<u64>>,
 }
 
 /// A sender's state.
@@ -152,6 +157,8 @@ pub struct WatchPoint {
     pub in_flight: Bytes,
     /// What the path selector holds against each of its paths or uplinks, in its own units; empty if it keeps no record.
     pub penalties: Vec<u32>,
+    /// How the paths of each plane fare; empty if the path selector keeps no such record.
+    pub planes: Vec<PlaneStates>,
 }
 
 /// One link group over time.

@@ -11,7 +11,7 @@ use crate::measure::{
 };
 use crate::meeting::Meeting;
 use crate::plan::Plan;
-use crate::slice::{Crossing, Cut, Slice};
+use crate::slice::{Crossing, Cut, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,18 +142,7 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.trimmed += one.trimmed;
         }
         m.captured.append(&mut slice.captured);
-        let (delivered, groups, watched) = slice.take_series();
-        add_points(&mut series.delivered, &delivered);
-        add_watched(&mut series.watched, watched);
-        series.groups.resize(groups.len(), GroupSeries::default());
-        for (all, one) in series.groups.iter_mut().zip(&groups) {
-            add_points(&mut all.bytes, &one.bytes);
-            add_points(&mut all.queued, &one.queued);
-            all.queued_max.resize(all.queued_max.len().max(one.queued_max.len()), 0);
-            for (a, b) in all.queued_max.iter_mut().zip(&one.queued_max) {
-                *a = (*a).max(*b);
-            }
-        }
+        add_series(&mut series, slice.take_series());
         let (first, hosts) = slice.hosts();
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             for (HostId(host), id) in [(connection.source, ends.0), (connection.destination, ends.1)] {
@@ -200,6 +189,23 @@ fn name_profiles(plan: &Plan, cut: &Cut, captured: &mut [Captured]) {
     }
 }
 
+/// Adds what one slice has seen over time.
+fn add_series(series: &mut Series, one: Taken) {
+    add_points(&mut series.delivered, &one.delivered);
+    add_all(&mut series.planes, &one.planes);
+    add_all(&mut series.watched_planes, &one.watched_planes);
+    add_watched(&mut series.watched, one.watched);
+    series.groups.resize(one.groups.len(), GroupSeries::default());
+    for (all, one) in series.groups.iter_mut().zip(&one.groups) {
+        add_points(&mut all.bytes, &one.bytes);
+        add_points(&mut all.queued, &one.queued);
+        all.queued_max.resize(all.queued_max.len().max(one.queued_max.len()), 0);
+        for (a, b) in all.queued_max.iter_mut().zip(&one.queued_max) {
+            *a = (*a).max(*b);
+        }
+    }
+}
+
 /// Only one slice has anything; where its host did nothing, its state is as it was.
 fn add_watched(all: &mut Vec<WatchPoint>, one: Vec<Option<WatchPoint>>) {
     for point in one {
@@ -212,6 +218,13 @@ fn add_points(all: &mut Vec<u64>, one: &[u64]) {
     all.resize(all.len().max(one.len()), 0);
     for (a, b) in all.iter_mut().zip(one) {
         *a += b;
+    }
+}
+
+fn add_all(all: &mut Vec<Vec<u64>>, one: &[Vec<u64>]) {
+    all.resize(all.len().max(one.len()), Vec::new());
+    for (a, b) in all.iter_mut().zip(one) {
+        add_points(a, b);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
-use crate::measure::{Captured, FlowRecord, GroupSeries, PacketCounters, PathCounters, WatchPoint};
+use crate::measure::{Captured, FlowRecord, PacketCounters, PathCounters};
 use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::port::{DATA, Limits, Port, flag};
@@ -30,6 +30,7 @@ use strandway_proto::Packet;
 use strandway_proto::rng::Random;
 
 pub(crate) use setup::Cut;
+pub(crate) use watch::Taken;
 
 /// First source number of each kind of happening; the first kind (arrivals, by link) starts at 0.
 #[derive(Clone, Copy, Debug)]
@@ -389,7 +390,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Time series of this slice's links and arrivals.
-    pub(crate) fn take_series(&mut self) -> (Vec<u64>, Vec<GroupSeries>, Vec<Option<WatchPoint>>) {
+    pub(crate) fn take_series(&mut self) -> Taken {
         self.sampler.take()
     }
 

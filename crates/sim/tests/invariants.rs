@@ -131,6 +131,7 @@ fn assert_same(a: &Measurements, b: &Measurements, what: &str) {
 fn threads_change_nothing() {
     for (name, mut plan) in scenarios() {
         plan.sample_every = Some(Span::from_us(3));
+        plan.watch = Some(0);
         let links: Vec<LinkId> = (0..plan.topology.links()).filter(|l| l % 5 == 0).map(LinkId).collect();
         capture(&mut plan, &links);
         let one = run(&plan);
@@ -152,18 +153,27 @@ fn watching_changes_nothing() {
         let bare = run(&plan);
         for every in [100_003, 2_000_000] {
             plan.sample_every = Some(Span(every));
+            plan.watch = Some(1);
             let m = run(&plan);
             assert_same(&bare, &m, &format!("{name} sampled every {every} ps"));
             let series: u64 = m.series.delivered.iter().sum();
             let delivered: u64 = m.connections.iter().map(|c| c.delivered_bytes).sum();
             assert_eq!(series, delivered, "{name}: the goodput series adds up to what was delivered");
+            let of = |planes: &[Vec<u64>]| planes.iter().flatten().sum::<u64>();
+            let split = if plan.topology.planes() > 1 { delivered } else { 0 };
+            assert_eq!(of(&m.series.planes), split, "{name}: so do those of the planes, where there are several");
+            let watched = m.connections[1].delivered_bytes;
+            assert_eq!(of(&m.series.watched_planes), watched, "{name}: and those of the watched connection");
         }
         let all: Vec<LinkId> =
             (0..plan.topology.links()).map(LinkId).filter(|&l| plan.topology.ends(l).is_some()).collect();
         plan.sample_every = None;
+        // Without a series there is nothing to watch with.
+        plan.watch = Some(0);
         capture(&mut plan, &all);
         let m = run(&plan);
         assert_same(&bare, &m, &format!("{name} captured"));
+        assert_eq!(m.series, Default::default(), "{name}");
         assert!(m.captured.is_sorted_by_key(|c| c.at));
         if m.packet_hops <= 100_000 {
             assert_eq!(m.captured.len() as u64, m.packet_hops, "{name}: every hop was captured");

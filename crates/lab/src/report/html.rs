@@ -4,6 +4,7 @@ mod chart;
 mod compared;
 mod reproduced;
 mod single;
+mod watched;
 
 use self::chart::escape;
 use super::Report;

@@ -1,22 +1,21 @@
 //! Makes a report of what a run measured.
 
 use super::{
-    ClassFacts, CollectiveFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, GroupSeriesFacts, LinkFacts,
-    Packets, ParameterFacts, PathFacts, Report, RunFacts, SeriesFacts, SlowFlow, Spread,
+    ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, LinkFacts,
+    Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series,
 };
+use crate::cost::Tables;
 use crate::plan::{CollectivePlan, Experiment, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
+use strandway_sim::plan::Routing;
 use strandway_sim::{LinkId, Measurements};
 
 /// Points of the completion-time curve.
 const CDF_POINTS: usize = 200;
-
-/// The most points of a series in a report; denser ones are merged.
-const SERIES_POINTS: usize = 400;
 
 impl Report {
     /// The report of a run that took `wall` seconds.
@@ -109,7 +108,7 @@ impl Report {
             links: groups(experiment, measured),
             hottest: hottest(experiment, measured),
             paths: paths(experiment, measured),
-            series: series(experiment, measured),
+            series: series::series(experiment, measured),
             parameters: parameters(experiment),
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
             collectives: collectives(experiment, &lives),
@@ -212,6 +211,7 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
     let topology = &experiment.plan.topology;
     let ports = &experiment.plan.ports;
     let planes = u32::from(topology.planes());
+    let (cost, single_plane) = CostFacts::of(topology);
     FabricFacts {
         kind: experiment.fabric.clone(),
         tiers: topology.tiers(),
@@ -228,6 +228,15 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
         ecn_high_bytes: ports.ecn.map_or(0, |e| e.high.0),
         trimming: ports.trim.is_some(),
         pfc: ports.pfc.is_some(),
+        routing: match experiment.plan.routing {
+            Routing::Hashed => "hashed",
+            Routing::Direct => "direct",
+            Routing::Source => "source",
+        }
+        .to_string(),
+        cost,
+        single_plane,
+        tables: Tables::of(topology).into(),
     }
 }
 
@@ -273,7 +282,7 @@ fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> 
 }
 
 /// How much of what a link could carry in `span` it carried.
-fn utilisation(bytes: u64, rate: Rate, span: Span) -> f64 {
+pub(super) fn utilisation(bytes: u64, rate: Rate, span: Span) -> f64 {
     if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e12 / (rate.0 as f64 * span.0 as f64) }
 }
 
@@ -372,42 +381,6 @@ fn paths(experiment: &Experiment, measured: &Measurements) -> Vec<PathFacts> {
             }
         })
         .collect()
-}
-
-fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFacts> {
-    let series = &measured.series;
-    if series.every == Span::ZERO || series.delivered.is_empty() {
-        return None;
-    }
-    // What happens behind the last flow's end (timers that find nothing to do) is of no interest.
-    let points = (measured.simulated.0.div_ceil(series.every.0) as usize).max(1);
-    let merge = points.div_ceil(SERIES_POINTS);
-    let every = series.every * merge as u64;
-    let cut = |n: usize| n.min(points);
-    let sums =
-        |values: &[u64]| -> Vec<u64> { values[..cut(values.len())].chunks(merge).map(|c| c.iter().sum()).collect() };
-    let peaks = |values: &[u64]| -> Vec<u64> {
-        values[..cut(values.len())].chunks(merge).map(|c| c.iter().copied().max().unwrap_or(0)).collect()
-    };
-    let groups = experiment.plan.topology.groups();
-    Some(SeriesFacts {
-        every_us: every.as_us(),
-        goodput_gbps: sums(&series.delivered).iter().map(|b| *b as f64 * 8e3 / every.0 as f64).collect(),
-        groups: series
-            .groups
-            .iter()
-            .zip(&groups)
-            .map(|(values, group)| {
-                let all = Rate(group.rate.0 * u64::from(group.links));
-                GroupSeriesFacts {
-                    name: group.name.clone(),
-                    utilisation: sums(&values.bytes).iter().map(|b| utilisation(*b, all, every)).collect(),
-                    queued_bytes: peaks(&values.queued),
-                    queued_max_bytes: peaks(&values.queued_max.iter().map(|b| u64::from(*b)).collect::<Vec<_>>()),
-                }
-            })
-            .collect(),
-    })
 }
 
 fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> {

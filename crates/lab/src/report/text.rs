@@ -2,13 +2,10 @@
 
 pub(crate) mod reproduced;
 
-use super::{CollectiveFacts, Report, Spread};
-use crate::cost::{Cost, Tables};
+use super::{CollectiveFacts, FabricFacts, Report, Spread, cost};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use strandway_sim::Topology;
-use strandway_sim::plan::Routing;
 
 pub use self::reproduced::{reproduction, sets};
 
@@ -355,52 +352,22 @@ fn run_line(report: &Report) -> String {
     )
 }
 
-/// What the fabric is made of, and what the same NICs would need on one plane.
-fn made_of(topology: &Topology, routing: Routing, row: &mut impl FnMut(&str, String)) {
-    let cost = Cost::of(topology);
-    let tiers = |cost: &Cost| {
-        let named = ["T0", "T1", "T2"].iter().zip(cost.switches).take(cost.tiers);
-        let each: Vec<String> = named.map(|(name, n)| format!("{} {name}", count(n))).collect();
-        format!("{} ({}) of {} ports", count(cost.all_switches()), each.join(", "), cost.leaf_ports)
+/// What the fabric is made of, beside the same NICs on one plane: three columns, and the comparison in a sentence.
+fn made_of(f: &FabricFacts) -> String {
+    let mut rows = cost::rows(&f.cost, f.single_plane.as_ref(), f.tables);
+    let single = if f.single_plane.is_some() { "on one plane of these switches" } else { "" };
+    rows.insert(0, ["what it is made of", "", single].map(str::to_string));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (first, second) = (width(0), width(1));
+    let line = |[name, here, there]: &[String; 3]| {
+        format!("{name:<first$}  {here:<second$}  {there}").trim_end().to_string() + "\n"
     };
-    row("oversubscription", format!("{:.3} to 1 at the leaves", cost.oversubscription));
-    row("switches", tiers(&cost));
-    let way = |cost: &Cost| {
-        format!(
-            "{} switches on the longest way, {} ways between distant hosts, {} hosts one switch away",
-            cost.longest,
-            count(cost.paths),
-            count(cost.neighbours)
-        )
-    };
-    row("ways", way(&cost));
-    row("links of a NIC's full rate", format!("{:.2} per NIC, all tiers", cost.links_per_host()));
-    if cost.links[1] > 0 {
-        row("one dead uplink takes", format!("{} of a leaf's uplinks in its plane", percent(cost.uplink_share())));
+    let mut out: String = rows.iter().map(line).collect();
+    let verdict = cost::verdict(&f.cost, f.single_plane.as_ref(), f.planes);
+    if !verdict.is_empty() {
+        out.push_str(&format!("{verdict}\n"));
     }
-    if routing == Routing::Source {
-        let tables = Tables::of(topology);
-        let core = if tables.core == 0 { String::new() } else { format!(", {} of a T2", count(tables.core)) };
-        row(
-            "static tables",
-            format!("{} entries of a T0, {} of a T1{core}, never changed", count(tables.leaf), count(tables.spine)),
-        );
-    }
-    if cost.split > 1 {
-        row(
-            "the same on one plane",
-            match cost.single_plane() {
-                Some(other) => format!(
-                    "{} tiers: {}; {}; {:.2} links per NIC",
-                    other.tiers,
-                    tiers(&other),
-                    way(&other),
-                    other.links_per_host()
-                ),
-                None => "does not fit three tiers of these switches with their ports joined".to_string(),
-            },
-        );
-    }
+    out
 }
 
 /// What follows from a scenario's fabric and profile.
@@ -419,7 +386,6 @@ pub fn fabric(experiment: &Experiment) -> String {
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));
     }
     row("uplinks of a leaf", format!("{} for {} hosts", topology.leaf_up(), topology.shape().hosts_per_leaf));
-    made_of(topology, experiment.plan.routing, &mut row);
     row("full packet", format!("{} B on the wire", d.packet.0));
     row("base RTT", format!("{} over {} links each way", d.base_rtt, topology.longest_hops()));
     let packets = d.bdp.0 as f64 / d.packet.0 as f64;
@@ -462,7 +428,8 @@ pub fn fabric(experiment: &Experiment) -> String {
     row("busiest NIC", format!("could be done at {} if nothing ever waited", experiment.ideal));
     row("time limit", experiment.plan.time_limit.to_string());
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+    let lines: String = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
+    format!("{lines}\n{}", made_of(&template.fabric))
 }
 
 #[cfg(test)]

@@ -260,6 +260,8 @@ impl RowSpec {
 pub(super) struct ChartSpec {
     pub(super) kind: ChartKind,
     pub(super) title: String,
+    /// The section beside whose table it stands; else it stands at the top of the page.
+    pub(super) section: Option<String>,
     /// Names and cells, of which the first seed is shown.
     pub(super) cells: Vec<(String, Cell)>,
 }
@@ -273,6 +275,12 @@ pub enum ChartKind {
     Balance,
     /// What one sender's path selector holds against its uplinks over time.
     Penalties,
+    /// The states of the watched connection's entropy values over time.
+    States,
+    /// What the watched connection got over each plane over time.
+    Planes,
+    /// What the watched connection got over time, a line for each run.
+    Goodput,
 }
 
 /// Rows and charts below a heading.
@@ -305,9 +313,16 @@ impl Table {
         }
     }
 
-    /// Adds a chart.
+    /// Adds a chart at the top of the page.
     pub(super) fn chart(&mut self, kind: ChartKind, title: &str, cells: Vec<(String, Cell)>) {
-        self.charts.push(ChartSpec { kind, title: title.to_string(), cells });
+        self.charts.push(ChartSpec { kind, title: title.to_string(), section: None, cells });
+    }
+
+    /// Adds a chart beside the table of the section begun last.
+    pub(super) fn chart_here(&mut self, kind: ChartKind, title: &str, cells: &[(&str, &Cell)]) {
+        let section = self.sections.last().map(|s| s.title.clone());
+        let cells = cells.iter().map(|(name, cell)| ((*name).to_string(), (*cell).clone())).collect();
+        self.charts.push(ChartSpec { kind, title: title.to_string(), section, cells });
     }
 
     /// Every row's cells with the keys that are asked of them.

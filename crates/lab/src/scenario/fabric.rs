@@ -9,12 +9,16 @@ use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_sim::Topology;
 use strandway_sim::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
 use strandway_sim::topology::{Level, Pods, Shape};
+use toml::Value;
 
 /// The most hosts of a fabric: eight times the largest that Strandway was built for.
 pub(crate) const HOSTS_MAX: u64 = 1 << 20;
 
 /// The most of any other count of a fabric.
 const COUNT_MAX: u64 = 1 << 16;
+
+/// The most planes: ports of a NIC.
+const PLANES_MAX: u64 = 32;
 
 const KINDS: [&str; 4] = ["leaf-spine", "fat-tree", "multi-plane", "htsim"];
 
@@ -99,12 +103,8 @@ fn segments_fit(sink: &Sink, topology: &Topology) {
     for (what, count, most) in counts {
         if count > most {
             let said = format!("{count} {what} do not fit a micro segment, which tells {most} apart");
-            sink.add(
-                "fabric.routing",
-                "\"source\"",
-                said,
-                "make the fabric smaller, or choose \"hashed\" or \"direct\"",
-            );
+            let remedy = "make the fabric smaller, or choose \"hashed\" or \"direct\"";
+            sink.add("fabric.routing", "\"source\"", said, remedy);
         }
     }
 }
@@ -131,7 +131,12 @@ fn switches(section: &Section<'_>) -> Switches {
 fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
     let nic = section.rate("rate").unwrap_or(default);
     if !nic.0.is_multiple_of(planes) {
-        section.wrong("rate", format!("does not split evenly over {planes} planes"), "choose a multiple");
+        let even = |planes: &u64| nic.0.is_multiple_of(*planes);
+        let near = [(1..planes).rev().find(even), (planes + 1..=PLANES_MAX).find(even)];
+        let near: Vec<String> = near.iter().flatten().map(u64::to_string).collect();
+        let what = format!("do not divide the NIC's rate of {nic}, which its ports share evenly");
+        let remedy = format!("write {}, or a rate that is a multiple of {planes} bits per second", near.join(" or "));
+        section.wrong("planes", what, remedy);
         return None;
     }
     let rate = Rate(nic.0 / planes);
@@ -172,6 +177,19 @@ fn uplinks(
     whole as u64
 }
 
+/// The number of planes: every NIC has one port into each.
+fn planes(section: &Section<'_>, default: u64) -> u64 {
+    if let Some(Value::Integer(n)) = section.raw("planes")
+        && u64::try_from(*n).is_ok_and(|n| n > PLANES_MAX)
+    {
+        let what =
+            format!("must be at most {PLANES_MAX}: a NIC has a port for each plane, and no more ports than that");
+        section.wrong("planes", what, format!("write a whole number from 1 to {PLANES_MAX}"));
+        return default;
+    }
+    section.count("planes", 1, PLANES_MAX).unwrap_or(default)
+}
+
 /// A power of two near the square root, at most 64: leaves and spines then have about equal numbers of ports.
 fn leaf_size(hosts: u64) -> u64 {
     let mut size = 1;
@@ -184,7 +202,7 @@ fn leaf_size(hosts: u64) -> u64 {
 fn leaf_spine(section: &Section<'_>, planes_wanted: bool, nodes: Option<u32>) -> Option<Topology> {
     let hosts = section.count("hosts", 1, HOSTS_MAX).or(if section.has("hosts") { None } else { Some(128) });
     let hosts = nodes.filter(|_| !section.has("hosts")).map(u64::from).or(hosts)?;
-    let planes = section.count("planes", 1, 32).unwrap_or(if planes_wanted { 4 } else { 1 });
+    let planes = planes(section, if planes_wanted { 4 } else { 1 });
     let hosts_per_leaf = section.count("hosts_per_leaf", 1, COUNT_MAX).unwrap_or_else(|| leaf_size(hosts));
     let bundle = section.count("bundle", 1, 1024).unwrap_or(1);
     let oversubscription = section.ratio("oversubscription", 0.01, 1000.0);
@@ -240,7 +258,7 @@ fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
     }
     let hosts_per_leaf = section.count("hosts_per_leaf", 1, COUNT_MAX).unwrap_or(k / 2);
     let leaves_per_pod = section.count("leaves_per_pod", 1, COUNT_MAX).unwrap_or(k / 2);
-    let planes = section.count("planes", 1, 32).unwrap_or(1);
+    let planes = planes(section, 1);
     let bundle = section.count("bundle", 1, 1024).unwrap_or(1);
     let core_bundle = section.count("core_bundle", 1, 1024).unwrap_or(1);
     let default = if nodes.is_some() { Rate::from_gbps(100) } else { Rate::from_gbps(400) };

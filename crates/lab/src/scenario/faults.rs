@@ -173,7 +173,21 @@ fn target(section: &Section<'_>, topology: &Topology, random: Random) -> Option<
             _ => Err(("must be two node names".into(), "write between = [\"leaf0\", \"spine1\"]".into())),
         },
         "plane" => {
-            let plane = section.count("plane", 0, u64::from(topology.planes()) - 1)?;
+            let count = u64::from(topology.planes());
+            let beyond =
+                |value: &Value| matches!(value, Value::Integer(n) if u64::try_from(*n).is_ok_and(|n| n >= count));
+            if section.raw("plane").is_some_and(beyond) {
+                let (what, remedy) = match count {
+                    1 => ("there is only one plane".to_string(), "write 0, or raise fabric.planes".to_string()),
+                    _ => (
+                        format!("there are only {count} planes, numbered from 0 to {}", count - 1),
+                        "write one of them".to_string(),
+                    ),
+                };
+                section.wrong("plane", what, remedy);
+                return None;
+            }
+            let plane = section.count("plane", 0, count - 1)?;
             Ok(links(topology).filter(|(_, e)| u64::from(e.plane) == plane).map(|(l, _)| l).collect())
         }
         _ => return tier(section, topology, random),
@@ -241,16 +255,18 @@ fn node(topology: &Topology, name: &str) -> Found<NodeId> {
     if let Some(node) = topology.node_named(name) {
         return Ok(node);
     }
-    let sample = |node: u32| topology.node_name(NodeId(node.min(topology.nodes() - 1)));
+    let named = |node: u32| topology.node_name(NodeId(node));
     let bases = topology.node_bases();
-    let examples: Vec<String> = (0..4)
-        .filter(|&k| bases[k] < bases[k + 1])
-        .flat_map(|k| [sample(bases[k]), sample(bases[k + 1] - 1)])
+    let kinds: Vec<String> = ["hosts", "leaves", if topology.tiers() == 2 { "spines" } else { "aggs" }, "cores"]
+        .iter()
+        .zip(bases.windows(2))
+        .filter(|(_, range)| range[0] < range[1])
+        .map(|(kind, range)| format!("{} {kind} ({} to {})", range[1] - range[0], named(range[0]), named(range[1] - 1)))
         .collect();
     let near = (0..topology.nodes().min(100_000)).map(|n| topology.node_name(NodeId(n))).collect::<Vec<_>>();
     let hint =
         nearest(name, near.iter().map(String::as_str)).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
-    Err((format!("there is no \"{name}\" in this fabric"), format!("{hint}Nodes: {}", examples.join(", "))))
+    Err((format!("there is no \"{name}\" in this fabric"), format!("{hint}It has {}", kinds.join(", "))))
 }
 
 fn between(topology: &Topology, a: NodeId, b: NodeId) -> Found<Vec<LinkId>> {
@@ -280,10 +296,16 @@ fn around(topology: &Topology, node: NodeId) -> Vec<LinkId> {
 /// `host3.p1`: a NIC's port, both directions.
 fn port(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     let wrong = || {
-        let last = topology.planes() - 1;
+        let (last, hosts) = (topology.planes() - 1, topology.hosts());
         (
             format!("\"{name}\" is no port of a NIC"),
-            format!("write, say, \"host0.p{last}\"; planes are numbered 0 to {last}"),
+            match last {
+                0 => format!("write, say, \"host0.p0\"; there are {hosts} hosts with one port each"),
+                _ => format!(
+                    "write, say, \"host0.p{last}\"; there are {hosts} hosts with {} ports each, numbered from 0 to {last}",
+                    last + 1
+                ),
+            },
         )
     };
     let (host, plane) = name.rsplit_once(".p").ok_or_else(wrong)?;
@@ -303,7 +325,11 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
         let found: Vec<LinkId> =
             links(topology).filter(|(l, _)| glob(name, &topology.link_name(*l))).map(|(l, _)| l).collect();
         if found.is_empty() {
-            return Err((format!("no link matches \"{name}\""), "names look like \"leaf0->spine1\"".into()));
+            let all = links(topology).count();
+            let some = links(topology).find(|(_, e)| e.level == 1).or(links(topology).next());
+            let some = some.map(|(link, _)| topology.link_name(link)).unwrap_or_default();
+            let remedy = format!("there are {all} links, with names like \"{some}\"");
+            return Err((format!("no link matches \"{name}\""), remedy));
         }
         return Ok(found);
     }
@@ -319,7 +345,10 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     match nth.and_then(|n| parallel.get(n)) {
         Some(link) => Ok(vec![*link]),
         None => Err((
-            format!("there are {} parallel links, numbered from 0", parallel.len()),
+            match parallel.len() {
+                1 => "there is only one such link, number 0".to_string(),
+                n => format!("there are {n} parallel links, numbered from 0"),
+            },
             "correct the number after #".into(),
         )),
     }

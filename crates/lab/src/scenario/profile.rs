@@ -8,6 +8,7 @@ use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Parameter};
 use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::ReliabilityConfig;
+use strandway_sim::Topology;
 use toml::{Table, Value};
 
 /// The keys of `[profile]` that are not groups of parameters.
@@ -81,6 +82,40 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
         groups(sink, table, &mut profile, &name);
     }
     Some(profile)
+}
+
+/// A scenario that asks for more entropy values than there are paths does not get them. Defaults are cut down to what the fabric
+/// has; what is written must fit.
+pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topology: &Topology) {
+    let PathConfig::Mrc(config) = &profile.path else { return };
+    let written = |key: &str| root.get("profile")?.get("mrc")?.get(key);
+    let planes = u64::from(topology.planes());
+    let (first, second) = (u64::from(topology.leaf_up()), u64::from(topology.spine_up()).max(1));
+    let paths = planes * first * second;
+    let ways = if second > 1 { format!("{first} x {second}") } else { first.to_string() };
+    let each = if planes == 1 { "one plane".to_string() } else { format!("{planes} planes") };
+    let of = format!("{paths} paths between distant hosts ({each} of {ways})");
+    let wider = if topology.tiers() == 2 { "fabric.spines" } else { "fabric.aggs_per_pod or fabric.cores_per_agg" };
+    let (active, backup) = (u64::from(config.active), u64::from(config.backup));
+    let complain = |key: &str, what: String, remedy: String| {
+        sink.add(&format!("profile.mrc.{key}"), written(key).map(show).unwrap_or_default(), what, remedy);
+    };
+    if written("active").is_some() && active > paths {
+        let what = format!("is more than the fabric has: {of}");
+        let remedy = format!("write at most {paths}, leave it out to use them all, or raise {wider} or fabric.planes");
+        complain("active", what, remedy);
+    } else if written("active").is_some() && active < planes {
+        let what = format!("is less than one for each of the {planes} planes");
+        complain("active", what, format!("write at least {planes}, or lower fabric.planes"));
+    }
+    let used = active.min(paths);
+    if written("backup").is_some() && backup > 0 && used + backup > paths {
+        let what = format!("is more than the {used} in use leave of the fabric's {of}");
+        let lower = if used > planes { ", lower profile.mrc.active" } else { "" };
+        let remedy =
+            format!("write at most {}, leave it out to keep what there is{lower}, or raise {wider}", paths - used);
+        complain("backup", what, remedy);
+    }
 }
 
 /// Applies the sub-tables of `[profile]`, one per group of parameters.

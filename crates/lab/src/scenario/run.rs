@@ -13,6 +13,8 @@ pub(crate) struct Run {
     pub(crate) threads: usize,
     pub(crate) time_limit: Option<Span>,
     pub(crate) sample: Sample,
+    /// The flow whose connection the time series watch.
+    pub(crate) watch: Option<String>,
     pub(crate) capture: Option<String>,
     pub(crate) capture_limit: usize,
 }
@@ -52,10 +54,11 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
             None => Sample::Unset,
         },
     };
+    let watch = section.text("watch");
     let capture = section.text("capture");
     let capture_limit = section.count("capture_limit", 1, 100_000_000).unwrap_or(1_000_000) as usize;
     section.finish();
-    Run { seed, threads, time_limit, sample, capture, capture_limit }
+    Run { seed, threads, time_limit, sample, watch, capture, capture_limit }
 }
 
 /// The links that `name` stands for: those of a host in both directions, or one link.

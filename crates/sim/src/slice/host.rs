@@ -100,7 +100,9 @@ impl Slice<'_> {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
             host.endpoint.handle_packet(Time(now), packet);
             let news = host.endpoint.stats(packet.connection).delivered_bytes - before;
-            self.sampler.delivered(now, news);
+            if news > 0 {
+                self.sampler.delivered(h, now, packet, news);
+            }
         } else {
             host.endpoint.handle_packet(Time(now), packet);
         }

@@ -5,16 +5,26 @@ use crate::measure::{GroupSeries, WatchPoint};
 use crate::plan::Plan;
 use crate::port::DATA;
 use std::ops::Range;
-use strandway_proto::{ConnectionId, Endpoint};
+use strandway_proto::{ConnectionId, Endpoint, HostId, Packet};
 
 /// Points of the time series of one slice.
 pub(super) struct Sampler {
     every: u64,
-    delivered: Vec<u64>,
-    groups: Vec<GroupSeries>,
-    /// The watched connection at its source, which is a host of this slice, by local number.
+    taken: Taken,
+    /// The watched connection at its source, if that is a host of this slice, by local number.
     watch: Option<(usize, ConnectionId)>,
-    watched: Vec<Option<WatchPoint>>,
+    /// The watched connection at its destination, likewise.
+    watch_end: Option<(usize, ConnectionId)>,
+}
+
+/// What a slice's series hold.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) delivered: Vec<u64>,
+    pub(crate) planes: Vec<Vec<u64>>,
+    pub(crate) groups: Vec<GroupSeries>,
+    pub(crate) watched: Vec<Option<WatchPoint>>,
+    pub(crate) watched_planes: Vec<Vec<u64>>,
 }
 
 /// Points are no more than this; a longer run ends its series there.
@@ -23,24 +33,44 @@ const POINTS_MAX: usize = 1 << 20;
 impl Sampler {
     pub(super) fn new(plan: &Plan, cut: &Cut, hosts: Range<u32>) -> Sampler {
         let every = plan.sample_every.map_or(u64::MAX, |s| s.0.max(1));
-        let watch = plan.watch.filter(|_| plan.sample_every.is_some()).and_then(|c| {
-            let source = plan.connections.get(c as usize)?.source.0;
-            hosts.contains(&source).then(|| ((source - hosts.start) as usize, cut.ends[c as usize].0))
-        });
-        let groups = vec![GroupSeries::default(); plan.topology.groups().len()];
-        Sampler { every, delivered: Vec::new(), groups, watch, watched: Vec::new() }
+        let watch = plan.watch.filter(|_| plan.sample_every.is_some());
+        let watched = watch.and_then(|c| Some((plan.connections.get(c as usize)?, cut.ends[c as usize])));
+        let mine =
+            |host: HostId, id: ConnectionId| hosts.contains(&host.0).then(|| ((host.0 - hosts.start) as usize, id));
+        let planes = usize::from(plan.topology.planes());
+        let taken = Taken {
+            planes: vec![Vec::new(); if planes > 1 { planes } else { 0 }],
+            groups: vec![GroupSeries::default(); plan.topology.groups().len()],
+            watched_planes: vec![Vec::new(); if watched.is_some() { planes } else { 0 }],
+            ..Taken::default()
+        };
+        Sampler {
+            every,
+            taken,
+            watch: watched.and_then(|(c, ends)| mine(c.source, ends.0)),
+            watch_end: watched.and_then(|(c, ends)| mine(c.destination, ends.1)),
+        }
     }
 
-    /// New payload has arrived.
-    pub(super) fn delivered(&mut self, now: u64, bytes: u64) {
-        if let Some(point) = at(&mut self.delivered, (now / self.every) as usize) {
-            *point += bytes;
+    /// New payload has arrived with a packet.
+    pub(super) fn delivered(&mut self, host: usize, now: u64, packet: &Packet, bytes: u64) {
+        let index = (now / self.every) as usize;
+        let plane = usize::from(packet.path.port());
+        let add = |points: Option<&mut Vec<u64>>| {
+            if let Some(point) = points.and_then(|points| at(points, index)) {
+                *point += bytes;
+            }
+        };
+        add(Some(&mut self.taken.delivered));
+        add(self.taken.planes.get_mut(plane));
+        if self.watch_end == Some((host, packet.connection)) {
+            add(self.taken.watched_planes.get_mut(plane));
         }
     }
 
     /// A packet has begun to leave by a port of a group.
     pub(super) fn left(&mut self, group: u16, start: u64, bytes: u64) {
-        if let Some(point) = at(&mut self.groups[usize::from(group)].bytes, (start / self.every) as usize) {
+        if let Some(point) = at(&mut self.taken.groups[usize::from(group)].bytes, (start / self.every) as usize) {
             *point += bytes;
         }
     }
@@ -53,15 +83,16 @@ impl Sampler {
                 window: endpoint.window(connection),
                 in_flight: endpoint.in_flight(connection),
                 penalties: endpoint.penalties(connection),
+                planes: endpoint.planes(connection),
             };
-            if let Some(at) = at(&mut self.watched, ((until - 1) / self.every) as usize) {
+            if let Some(at) = at(&mut self.taken.watched, ((until - 1) / self.every) as usize) {
                 *at = Some(point);
             }
         }
     }
 
-    pub(super) fn take(&mut self) -> (Vec<u64>, Vec<GroupSeries>, Vec<Option<WatchPoint>>) {
-        (std::mem::take(&mut self.delivered), std::mem::take(&mut self.groups), std::mem::take(&mut self.watched))
+    pub(super) fn take(&mut self) -> Taken {
+        std::mem::take(&mut self.taken)
     }
 }
 
@@ -100,7 +131,7 @@ impl Slice<'_> {
             if waiting == 0 {
                 continue;
             }
-            let group = &mut self.sampler.groups[usize::from(self.ports[i].group)];
+            let group = &mut self.sampler.taken.groups[usize::from(self.ports[i].group)];
             if let Some(sum) = at(&mut group.queued, point) {
                 *sum += u64::from(waiting);
             }

@@ -16,8 +16,18 @@ pub(super) struct Lines {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) curves: Vec<Curve>,
-    /// Draw steps rather than slopes, as a distribution has.
-    pub(super) steps: bool,
+    pub(super) drawn: Drawn,
+}
+
+/// How values are joined.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Drawn {
+    Slopes,
+    /// As a distribution has.
+    Steps,
+    /// Areas one on top of the other, the first at the bottom. All have values at the same places, each of which holds up to
+    /// the next one, the last one up to the end of the axis.
+    Stacked,
 }
 
 /// An axis: what its numbers are divided by and what unit they then have.
@@ -94,6 +104,19 @@ impl Axis {
     }
 }
 
+/// Neighbouring ticks as text, with as many digits as tell them apart.
+fn labels(ticks: &[f64]) -> Vec<String> {
+    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+    let digits = (0..4).find(|digits| step * 10f64.powi(*digits) > 0.99).unwrap_or(4) as usize;
+    let text = |tick: &f64| {
+        // Steps of 2.5 need one digit more.
+        let text = format!("{tick:.*}", digits + usize::from(digits < 4));
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        if text == "-0" { "0".to_string() } else { text.to_string() }
+    };
+    ticks.iter().map(text).collect()
+}
+
 /// A number as an axis shows it.
 pub(super) fn short(value: f64) -> String {
     if value == 0.0 {
@@ -142,27 +165,23 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
     let y = |v: f64| bottom - chart.y.at(v) * (bottom - TOP);
     let mut out = open(size, size.height, &format!("{} over {}", chart.y.label, chart.x.label));
     let _ = write!(out, "<g data-for=\"{}\" data-box=\"{},{TOP},{right},{bottom}\">", chart.id, size.left);
-    for tick in chart.y.ticks(5) {
-        let at = y(tick);
+    let ticks = chart.y.ticks(5);
+    for (tick, label) in ticks.iter().zip(labels(&ticks)) {
+        let at = y(*tick);
         let _ = write!(out, "<path class=\"grid\" d=\"M{} {at:.1}H{right}\"/>", size.left);
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            size.left - 7.0,
-            at + 4.0,
-            short(tick)
-        );
+        let _ =
+            write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", size.left - 7.0, at + 4.0);
     }
     let mut free = 0.0;
-    for tick in chart.x.ticks(if size.width > 400.0 { 7 } else { 4 }) {
-        let at = x(tick);
+    let ticks = chart.x.ticks(if size.width > 400.0 { 7 } else { 4 });
+    for (tick, label) in ticks.iter().zip(labels(&ticks)) {
+        let at = x(*tick);
         if at < free {
             continue;
         }
         free = at + 34.0;
         let _ = write!(out, "<path class=\"tick\" d=\"M{at:.1} {bottom}v4\"/>");
-        let _ =
-            write!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", bottom + 17.0, short(tick));
+        let _ = write!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", bottom + 17.0);
     }
     let _ = write!(out, "<path class=\"axis\" d=\"M{} {bottom}H{right}\"/>", size.left);
     let middle = (size.left + right) / 2.0;
@@ -172,8 +191,12 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         size.height - 6.0,
         escape(&chart.x.label)
     );
-    for curve in &chart.curves {
-        let _ = write!(out, "<path class=\"curve k{}\" d=\"{}\"/>", curve.colour % COLOURS, path(chart, curve, &x, &y));
+    for (i, curve) in chart.curves.iter().enumerate() {
+        let (class, d) = match chart.drawn {
+            Drawn::Stacked => ("area", area(chart, i, &x, &y)),
+            Drawn::Slopes | Drawn::Steps => ("curve", path(chart, curve, &x, &y)),
+        };
+        let _ = write!(out, "<path class=\"{class} k{}\" d=\"{d}\"/>", curve.colour % COLOURS);
     }
     let _ = write!(out, "<path class=\"cursor\" d=\"M0 {TOP}V{bottom}\"/></g></svg>");
     out
@@ -183,13 +206,32 @@ fn path(chart: &Lines, curve: &Curve, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) ->
     let mut d = String::new();
     for (i, (px, py)) in curve.points.iter().enumerate() {
         let (px, py) = (x(*px), y(*py));
-        let _ = match (i, chart.steps) {
+        let _ = match (i, chart.drawn == Drawn::Steps) {
             (0, true) => write!(d, "M{px:.1} {:.1}V{py:.1}", y(chart.y.low)),
             (0, false) => write!(d, "M{px:.1} {py:.1}"),
             (_, true) => write!(d, "H{px:.1}V{py:.1}"),
             (_, false) => write!(d, "L{px:.1} {py:.1}"),
         };
     }
+    d
+}
+
+/// The outline of what lies between the sum of the curves below and that with this one.
+fn area(chart: &Lines, i: usize, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
+    let points = &chart.curves[i].points;
+    let Some(first) = points.first() else { return String::new() };
+    let sum = |at: usize, curves: &[Curve]| -> f64 {
+        curves.iter().filter_map(|c| c.points.get(at)).fold(0.0, |sum, p| sum + p.1)
+    };
+    let end = |at: usize| x(points.get(at + 1).map_or(chart.x.high, |p| p.0));
+    let mut d = format!("M{:.1} {:.1}", x(first.0), y(sum(0, &chart.curves[..i])));
+    for at in 0..points.len() {
+        let _ = write!(d, "V{:.1}H{:.1}", y(sum(at, &chart.curves[..=i])), end(at));
+    }
+    for at in (0..points.len()).rev() {
+        let _ = write!(d, "V{:.1}H{:.1}", y(sum(at, &chart.curves[..i])), x(points[at].0));
+    }
+    d.push('Z');
     d
 }
 
@@ -328,6 +370,40 @@ mod tests {
         assert_eq!(Axis::new("", 0.0, 60.0).ticks(6), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         let log = Axis { label: String::new(), low: 40.0, high: 900.0, log: true };
         assert_eq!(log.ticks(5), [50.0, 100.0, 200.0, 500.0]);
+    }
+
+    #[test]
+    fn labels_tell_ticks_apart() {
+        for (ticks, wanted) in [
+            (&[0.0, 20.0, 40.0][..], &["0", "20", "40"][..]),
+            (&[670.0, 670.5, 671.0], &["670", "670.5", "671"]),
+            (&[0.0, 2.5, 5.0], &["0", "2.5", "5"]),
+            (&[0.0, 0.25, 0.5], &["0", "0.25", "0.5"]),
+            (&[0.002, 0.004], &["0.002", "0.004"]),
+            (&[50.0, 100.0, 1000.0], &["50", "100", "1000"]),
+            (&[7.0], &["7"]),
+        ] {
+            assert_eq!(labels(ticks), wanted);
+        }
+    }
+
+    #[test]
+    fn areas_lie_on_top_of_each_other() {
+        let curve = |colour, values: [f64; 2]| Curve {
+            name: String::new(),
+            colour,
+            points: values.into_iter().enumerate().map(|(i, v)| (i as f64, v)).collect(),
+        };
+        let chart = Lines {
+            id: String::new(),
+            x: Axis::new("", 0.0, 2.0),
+            y: Axis::new("", 0.0, 10.0),
+            curves: vec![curve(0, [4.0, 6.0]), curve(1, [3.0, 1.0])],
+            drawn: Drawn::Stacked,
+        };
+        let same = |v: f64| v;
+        assert_eq!(area(&chart, 0, &same, &same), "M0.0 0.0V4.0H1.0V6.0H2.0V0.0H1.0V0.0H0.0Z");
+        assert_eq!(area(&chart, 1, &same, &same), "M0.0 4.0V7.0H1.0V7.0H2.0V6.0H1.0V4.0H0.0Z");
     }
 
     #[test]

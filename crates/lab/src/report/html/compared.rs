@@ -2,6 +2,7 @@
 
 use super::chart::{self, Range, RangeGroup, escape};
 use super::single::{completion, mean_use, over_time};
+use super::watched::goodputs;
 use super::{
     byte_unit, collectives, duration, figure, heading, parameters, rate_unit, scenario_text, stat, table, times,
 };
@@ -33,6 +34,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out.push_str(&goodput(shown));
     out.push_str(&queues(shown));
     out.push_str(&uplinks(shown));
+    out.push_str(&watched_flow(shown));
     out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
     out.push_str(&utilisation(shown));
     out.push_str(&trouble(shown));
@@ -202,6 +204,19 @@ fn uplinks(rows: &[Row]) -> String {
     }
     let sub = "Share (%) of what all links from leaves upwards could carry";
     figure("Leaf uplinks in use", sub, &over_time("uplinks", curves, "links in use, %"))
+}
+
+/// What the watched flow got, where it is the same one in all runs and not the only one.
+fn watched_flow(rows: &[Row]) -> String {
+    let of = |row: &Row| row.report.series.as_ref()?.watched.as_ref().map(|w| w.name.clone());
+    let name = rows.first().and_then(of).filter(|name| rows.iter().all(|row| of(row).as_ref() == Some(name)));
+    let Some(name) = name.filter(|_| rows.iter().all(|row| row.report.flows.total > 1)) else { return String::new() };
+    let runs: Vec<_> = rows
+        .iter()
+        .enumerate()
+        .filter_map(|(i, row)| Some((row.label.clone(), i, row.report.series.as_ref()?)))
+        .collect();
+    goodputs("watched", &format!("Goodput of {name}"), &runs)
 }
 
 fn trouble(rows: &[Row]) -> String {

@@ -1,8 +1,9 @@
 //! The page of published results beside ours: tables with verdicts, and charts of the runs behind them.
 
-use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
-use super::{figure, heading, stat, table, time_unit};
+use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
+use super::{figure, heading, stat, table, time_unit, watched};
 use crate::report::text::reproduced::{bound, notes, number, quantity, spread, whose};
+use crate::report::{SeriesFacts, WatchedFacts};
 use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
@@ -10,6 +11,7 @@ pub(super) fn body(done: &Reproduction) -> String {
     let judged = met + missed;
     let headline = match (judged, missed) {
         (0, _) => "Nothing to judge by.".to_string(),
+        (1, 0) => "The only row with something to be held against is met.".to_string(),
         (_, 0) => format!("All {judged} rows with something to be held against are met."),
         _ => format!("{met} of {judged} rows with something to be held against are met."),
     };
@@ -21,9 +23,9 @@ pub(super) fn body(done: &Reproduction) -> String {
         out.push_str(&stat(&count.to_string(), text));
     }
     out.push_str("</section>\n");
-    let charts = charts(&done.charts);
+    let charts = charts(&done.charts, None);
     if !charts.is_empty() {
-        out.push_str(&format!("<h2>Charts</h2><div class=\"charts\">\n{charts}</div>\n"));
+        out.push_str(&format!("<h2>Charts</h2>{charts}"));
     }
     if missed > 0 {
         let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
@@ -33,7 +35,9 @@ pub(super) fn body(done: &Reproduction) -> String {
         out.push_str(&rows_table(&missed));
     }
     for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
-        out.push_str(&format!("<h2>{}</h2>\n{}", escape(&rows[0].section), section(rows)));
+        let title = &rows[0].section;
+        let charts = self::charts(&done.charts, Some(title));
+        out.push_str(&format!("<h2>{}</h2>\n{}{charts}", escape(title), section(rows)));
     }
     out.push_str(&format!(
         "<footer>Strandway {}. Each row's command line repeats it; the same seeds give the same numbers on any machine.</footer>\n",
@@ -85,15 +89,35 @@ fn rows_table(rows: &[Row]) -> String {
     table(&["", "theirs", "ours", "verdict", "ratio", "bound", "seeds", "id"], &body)
 }
 
-fn charts(charts: &[Chart]) -> String {
-    let drawn = charts.iter().enumerate().filter(|(_, chart)| !chart.runs.is_empty());
-    drawn
+/// The charts of one section, or those at the top of the page.
+fn charts(charts: &[Chart], section: Option<&String>) -> String {
+    let drawn = charts.iter().enumerate().filter(|(_, c)| !c.runs.is_empty() && c.section.as_ref() == section);
+    let figures: String = drawn
         .map(|(i, chart)| match chart.kind {
             ChartKind::Completion => completion(&format!("fct{i}"), chart),
             ChartKind::Balance => balance(chart),
             ChartKind::Penalties => penalties_over_time(&format!("penalties{i}"), chart),
+            ChartKind::States => of_first(chart, |title, series, watched| {
+                watched::states(&format!("states{i}"), title, series.every_us, watched)
+            }),
+            ChartKind::Planes => of_first(chart, |title, series, watched| {
+                watched::planes(&format!("planes{i}"), title, "the receiver", series.every_us, &watched.planes_gbps)
+            }),
+            ChartKind::Goodput => {
+                let runs = chart.runs.iter().enumerate();
+                let runs = runs.filter_map(|(colour, r)| Some((r.name.clone(), colour, r.report.series.as_ref()?)));
+                watched::goodputs(&format!("goodput{i}"), &chart.title, &runs.collect::<Vec<_>>())
+            }
         })
-        .collect()
+        .collect();
+    if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
+}
+
+/// A chart of the first run's watched connection.
+fn of_first(chart: &Chart, draw: impl Fn(&str, &SeriesFacts, &WatchedFacts) -> String) -> String {
+    let series = chart.runs.first().and_then(|run| run.report.series.as_ref());
+    let both = series.and_then(|series| Some((series, series.watched.as_ref()?)));
+    both.map(|(series, watched)| draw(&chart.title, series, watched)).unwrap_or_default()
 }
 
 /// All runs' completion times in one chart.
@@ -118,7 +142,7 @@ fn completion(id: &str, chart: &Chart) -> String {
         ),
         y: Axis::new("flows finished, %", 0.0, 100.0),
         curves: chart.runs.iter().enumerate().map(curve).collect(),
-        steps: true,
+        drawn: Drawn::Steps,
     };
     let sub = "Share of flows (%) that had finished so long after they were posted; seed 1";
     figure(&format!("Completion times: {}", chart.title), sub, &chart::lines(&lines))
@@ -166,7 +190,7 @@ fn penalties_over_time(id: &str, chart: &Chart) -> String {
         x: Axis::new("time, us", 0.0, run.penalties.len() as f64 * every),
         y: Axis::new("penalty, packets", 0.0, most * 1.05),
         curves: curves.collect(),
-        steps: false,
+        drawn: Drawn::Slopes,
     };
     let sub = format!(
         "Packets for which the first connection's sender will still avoid an uplink; the {} of {uplinks} uplinks that it avoided \

@@ -1,12 +1,12 @@
 //! The page of one run.
 
-use super::chart::{self, Axis, Curve, Lines, Range, RangeGroup, escape};
+use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
     byte_unit, collectives, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table,
-    time_unit, times,
+    time_unit, times, watched,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
-use crate::report::{GroupSeriesFacts, Report, SeriesFacts};
+use crate::report::{GroupSeriesFacts, Report, SeriesFacts, cost};
 
 pub(super) fn body(report: &Report, scenario: &str) -> String {
     let mut out =
@@ -21,12 +21,14 @@ pub(super) fn body(report: &Report, scenario: &str) -> String {
     if let Some(series) = &report.series {
         out.push_str(&goodput(series));
         out.push_str(&queues(series));
-        out.push_str(&utilisation_over_time(series, report.fabric.planes));
+        out.push_str(&utilisation_over_time(series));
+        out.push_str(&watched::charts(series, report.flows.total));
     }
     out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
     out.push_str(&utilisation(report));
     out.push_str(&packets(report));
     out.push_str("</div>\n");
+    out.push_str(&made_of(report));
     out.push_str(&entropies(report));
     out.push_str(&links(report));
     out.push_str(&flows(report));
@@ -152,7 +154,7 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     let mut x = Axis::new(format!("completion time, {unit}"), low / size, high / size);
     x.log = log;
     let y = Axis::new("flows finished, %", 0.0, 100.0);
-    let lines = Lines { id: "fct".into(), x, y, curves, steps: true };
+    let lines = Lines { id: "fct".into(), x, y, curves, drawn: Drawn::Steps };
     figure(
         "Completion times",
         "Share of flows (%) that had finished so long after they were posted",
@@ -174,7 +176,13 @@ pub(super) fn over_time(id: &str, runs: Vec<(String, usize, f64, Vec<f64>)>, y_l
         })
         .collect();
     let x = Axis::new(format!("time, {unit}"), 0.0, end / size);
-    chart::lines(&Lines { id: id.into(), x, y: Axis::new(y_label, 0.0, most.max(1e-9) * 1.05), curves, steps: false })
+    chart::lines(&Lines {
+        id: id.into(),
+        x,
+        y: Axis::new(y_label, 0.0, most.max(1e-9) * 1.05),
+        curves,
+        drawn: Drawn::Slopes,
+    })
 }
 
 /// The groups of a series by tier, all planes of a tier together, in the fabric's order.
@@ -214,7 +222,8 @@ fn queues(series: &SeriesFacts) -> String {
     let (unit, size) = byte_unit(most);
     let mut curves = Vec::new();
     for (colour, (tier, groups)) in tiers(series).into_iter().enumerate() {
-        let n = groups.iter().map(|g| g.queued_max_bytes.len()).max().unwrap_or(0);
+        // Queues that are empty to the end have no points there.
+        let n = series.goodput_gbps.len();
         let at = |i: usize| groups.iter().filter_map(|g| g.queued_max_bytes.get(i)).copied().max().unwrap_or(0);
         let values: Vec<f64> = (0..n).map(|i| at(i) as f64 / size).collect();
         if values.iter().any(|v| *v > 0.0) {
@@ -225,7 +234,7 @@ fn queues(series: &SeriesFacts) -> String {
     figure("Queue depth", &format!("Data waiting in the fullest queue of each tier, {unit}"), &chart)
 }
 
-fn utilisation_over_time(series: &SeriesFacts, planes: u8) -> String {
+fn utilisation_over_time(series: &SeriesFacts) -> String {
     let curves = tiers(series)
         .into_iter()
         .enumerate()
@@ -233,19 +242,30 @@ fn utilisation_over_time(series: &SeriesFacts, planes: u8) -> String {
         .filter(|(.., values)| values.iter().any(|v| *v > 0.0))
         .collect();
     let chart = over_time("use", curves, "links in use, %");
-    let mut out = figure("Link utilisation", "Share (%) of what the links of each tier could carry", &chart);
-    if planes > 1
-        && let Some((tier, groups)) = tiers(series).into_iter().next()
-    {
-        let curve = |(plane, group): (usize, &&GroupSeriesFacts)| {
-            (format!("plane {plane}"), plane, series.every_us, mean_use(&[*group]))
-        };
-        let curves = groups.iter().enumerate().take(chart::COLOURS).map(curve).collect();
-        let more = if groups.len() > chart::COLOURS { ", first eight planes" } else { "" };
-        let sub = format!("Share (%) of what the {tier} links of each plane could carry{more}");
-        out.push_str(&figure("Planes", &sub, &over_time("planes", curves, "links in use, %")));
+    figure("Link utilisation", "Share (%) of what the links of each tier could carry", &chart)
+}
+
+/// What a fabric of several planes is made of, beside the same NICs on one plane.
+fn made_of(report: &Report) -> String {
+    let f = &report.fabric;
+    if f.planes < 2 {
+        return String::new();
     }
-    out
+    let columns = if f.single_plane.is_some() { 3 } else { 2 };
+    let wrapped = |text: &String| format!("<td class=\"wrap\">{}</td>", escape(text));
+    let rows: Vec<Vec<String>> = cost::rows(&f.cost, f.single_plane.as_ref(), f.tables)
+        .iter()
+        .map(|row| {
+            let cells = row.iter().take(columns).enumerate();
+            cells.map(|(i, text)| if i == 0 { escape(text) } else { wrapped(text) }).collect()
+        })
+        .collect();
+    let head = ["", "this fabric", "one plane of these switches"];
+    format!(
+        "<h2>What the fabric is made of</h2>\n<p class=\"sub\">{}</p>\n{}",
+        escape(&cost::verdict(&f.cost, f.single_plane.as_ref(), f.planes)),
+        table(&head[..columns], &rows).replace("<table>", "<table class=\"words\">")
+    )
 }
 
 fn utilisation(report: &Report) -> String {

@@ -1,0 +1,128 @@
+//! What a fabric is made of, beside the same NICs on one plane of the same switches.
+
+use super::text::{count, percent};
+use crate::cost::{Cost, Tables};
+use serde::Serialize;
+use strandway_sim::Topology;
+
+/// What a fabric is made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CostFacts {
+    /// Switch tiers.
+    pub tiers: usize,
+    /// Switches of each tier, from the leaves on, all planes together.
+    pub switches: Vec<u64>,
+    /// The same of all tiers.
+    pub all_switches: u64,
+    /// Ports of a leaf switch in use.
+    pub leaf_ports: u64,
+    /// Links between hosts and leaves, and between each tier and the next, all planes together.
+    pub links: Vec<u64>,
+    /// Links at a NIC's full rate per NIC, all tiers.
+    pub links_per_host: f64,
+    /// Optics at a NIC's full rate per NIC: one at either end of each link.
+    pub optics_per_host: f64,
+    /// Switches on the longest way.
+    pub longest: u64,
+    /// Distinct ways between hosts as far apart as can be.
+    pub paths: u64,
+    /// Hosts that one switch connects to a host.
+    pub neighbours: u64,
+    /// What a leaf's hosts bring over what its uplinks carry.
+    pub oversubscription: f64,
+    /// The share of a leaf's uplinks (in its plane) that one dead link takes away.
+    pub uplink_share: f64,
+}
+
+/// Entries of the static tables of switches that forward source routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct TableFacts {
+    pub t0: u64,
+    pub t1: u64,
+    pub t2: u64,
+}
+
+impl CostFacts {
+    /// Of a fabric, and of the same NICs on one plane of the same switches, if there are several planes and it can be built.
+    pub(crate) fn of(topology: &Topology) -> (CostFacts, Option<CostFacts>) {
+        let cost = Cost::of(topology);
+        let single = if cost.split > 1 { cost.single_plane() } else { None };
+        (CostFacts::from(&cost), single.as_ref().map(CostFacts::from))
+    }
+}
+
+impl From<&Cost> for CostFacts {
+    fn from(cost: &Cost) -> CostFacts {
+        CostFacts {
+            tiers: cost.tiers,
+            switches: cost.switches[..cost.tiers].to_vec(),
+            all_switches: cost.all_switches(),
+            leaf_ports: cost.leaf_ports,
+            links: cost.links[..cost.tiers].to_vec(),
+            links_per_host: cost.links_per_host(),
+            optics_per_host: cost.optics_per_host(),
+            longest: cost.longest,
+            paths: cost.paths,
+            neighbours: cost.neighbours,
+            oversubscription: cost.oversubscription,
+            uplink_share: cost.uplink_share(),
+        }
+    }
+}
+
+impl From<Tables> for TableFacts {
+    fn from(tables: Tables) -> TableFacts {
+        TableFacts { t0: tables.leaf, t1: tables.spine, t2: tables.core }
+    }
+}
+
+/// What a fabric costs as rows of text: what, here, and on one plane of the same switches where that is another fabric.
+pub(crate) fn rows(cost: &CostFacts, single: Option<&CostFacts>, tables: TableFacts) -> Vec<[String; 3]> {
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    let mut row = |name: &str, of: &dyn Fn(&CostFacts) -> String| {
+        rows.push([name.to_string(), of(cost), single.map(of).unwrap_or_default()]);
+    };
+    let each = |counts: &[u64]| -> String {
+        let named = counts.iter().enumerate().map(|(tier, n)| format!("{} T{tier}", count(*n)));
+        named.collect::<Vec<_>>().join(", ")
+    };
+    row("tiers", &|c| c.tiers.to_string());
+    row("switches", &|c| format!("{} ({})", count(c.all_switches), each(&c.switches)));
+    row("ports of a switch", &|c| count(c.leaf_ports));
+    row("links", &|c| {
+        let below = |tier: usize| if tier == 0 { "NIC".to_string() } else { format!("T{}", tier - 1) };
+        let named = c.links.iter().enumerate().filter(|(_, n)| **n > 0);
+        let named = named.map(|(tier, n)| format!("{} {} to T{tier}", count(*n), below(tier)));
+        named.collect::<Vec<_>>().join(", ")
+    });
+    row("links of a NIC's full rate", &|c| format!("{:.2} per NIC", c.links_per_host));
+    row("optics of a NIC's full rate", &|c| format!("{:.2} per NIC", c.optics_per_host));
+    row("switches on the longest way", &|c| count(c.longest));
+    row("paths between distant NICs", &|c| count(c.paths));
+    row("NICs one switch away", &|c| count(c.neighbours));
+    row("oversubscription", &|c| format!("{:.3} to 1 at the leaves", c.oversubscription));
+    row("one dead uplink takes", &|c| match c.uplink_share {
+        0.0 => "–".to_string(),
+        share => format!("{} of a leaf's uplinks in its plane", percent(share)),
+    });
+    let t2 = if tables.t2 == 0 { String::new() } else { format!(", {} of a T2", count(tables.t2)) };
+    let entries = format!("{} entries of a T0, {} of a T1{t2}", count(tables.t0), count(tables.t1));
+    rows.push(["static tables of source routes".to_string(), entries, String::new()]);
+    rows
+}
+
+/// The comparison in a sentence; empty with a single plane.
+pub(crate) fn verdict(cost: &CostFacts, single: Option<&CostFacts>, planes: u8) -> String {
+    match single {
+        _ if planes < 2 => String::new(),
+        None => "On one plane of these switches, their ports joined to the NICs' full rate, so many NICs do not fit four tiers.".into(),
+        Some(single) => format!(
+            "On one plane of these switches, their ports joined to the NICs' full rate, the same NICs need {} tiers; {planes} planes \
+             take {:.2} times its switches and {:.2} times its optics.",
+            single.tiers,
+            cost.all_switches as f64 / single.all_switches.max(1) as f64,
+            cost.optics_per_host / single.optics_per_host
+        ),
+    }
+}

@@ -1,0 +1,191 @@
+//! Values over time: what a run's samples become in its report.
+
+use super::make::utilisation;
+use crate::plan::Experiment;
+use serde::Serialize;
+use strandway_proto::path::PlaneStates;
+use strandway_proto::units::{Rate, Span};
+use strandway_sim::Measurements;
+use strandway_sim::measure::WatchPoint;
+
+/// The most points of a series in a report; denser ones are merged.
+const POINTS: usize = 400;
+
+/// Values over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SeriesFacts {
+    /// Distance between points.
+    pub every_us: f64,
+    /// New payload received, Gb/s.
+    pub goodput_gbps: Vec<f64>,
+    /// The same by the plane that it came over; empty with one plane.
+    pub planes_gbps: Vec<Vec<f64>>,
+    /// Per group of links.
+    pub groups: Vec<GroupSeriesFacts>,
+    /// One connection, seen from its sender.
+    pub watched: Option<WatchedFacts>,
+}
+
+/// One group of links over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GroupSeriesFacts {
+    /// The group's name.
+    pub name: String,
+    /// Share of what the links could carry.
+    pub utilisation: Vec<f64>,
+    /// Waiting data in all its queues, bytes.
+    pub queued_bytes: Vec<u64>,
+    /// Waiting data in its fullest queue, bytes.
+    pub queued_max_bytes: Vec<u64>,
+}
+
+/// The watched connection over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct WatchedFacts {
+    /// The flow whose connection it is (the first one, if it has several).
+    pub name: String,
+    /// New payload that its receiver got, Gb/s.
+    pub goodput_gbps: Vec<f64>,
+    /// The same by the plane that it came over.
+    pub planes_gbps: Vec<Vec<f64>>,
+    /// Congestion window at each interval's end, wire bytes.
+    pub window_bytes: Vec<u64>,
+    /// In flight at each interval's end, wire bytes.
+    pub in_flight_bytes: Vec<u64>,
+    /// Per plane, what its paths were up to; empty if the path selector keeps no such record.
+    pub paths: Vec<PathSeriesFacts>,
+}
+
+/// The paths (entropy values) of one plane of a connection over time: how many of them were in each state at each interval's
+/// end. Together they are always all paths that the connection has on that plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PathSeriesFacts {
+    /// The plane.
+    pub plane: usize,
+    /// In use.
+    pub good: Vec<u32>,
+    /// In use, to be passed over once.
+    pub skip: Vec<u32>,
+    /// Taken out after a loss, and probed.
+    pub assumed_bad: Vec<u32>,
+    /// Forbidden by the controller.
+    pub denied: Vec<u32>,
+    /// Good and held in reserve.
+    pub reserve: Vec<u32>,
+    /// Of no use, whatever their state, since our port or the peer's is down.
+    pub port_down: Vec<u32>,
+}
+
+/// How points are merged.
+struct Merge {
+    /// So many samples are of interest.
+    points: usize,
+    /// So many of them make a point.
+    by: usize,
+    /// The distance of points.
+    every: Span,
+}
+
+impl Merge {
+    fn chunks<'a, T>(&self, values: &'a [T]) -> std::slice::Chunks<'a, T> {
+        values[..values.len().min(self.points)].chunks(self.by)
+    }
+
+    fn sums(&self, values: &[u64]) -> Vec<u64> {
+        self.chunks(values).map(|c| c.iter().sum()).collect()
+    }
+
+    fn peaks(&self, values: &[u64]) -> Vec<u64> {
+        self.chunks(values).map(|c| c.iter().copied().max().unwrap_or(0)).collect()
+    }
+
+    /// Bytes per interval as Gb/s.
+    fn rates(&self, bytes: &[u64]) -> Vec<f64> {
+        self.sums(bytes).iter().map(|b| *b as f64 * 8e3 / self.every.0 as f64).collect()
+    }
+
+    /// States: the last one of each point.
+    fn lasts<T, V>(&self, values: &[T], of: impl Fn(&T) -> V) -> Vec<V> {
+        self.chunks(values).filter_map(|c| c.last().map(&of)).collect()
+    }
+}
+
+/// The series of a run; none if it kept no samples.
+pub(super) fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFacts> {
+    let series = &measured.series;
+    if series.every == Span::ZERO || series.delivered.is_empty() {
+        return None;
+    }
+    // What happens behind the last flow's end (timers that find nothing to do) is of no interest.
+    let points = (measured.simulated.0.div_ceil(series.every.0) as usize).max(1);
+    let by = points.div_ceil(POINTS);
+    let merge = Merge { points, by, every: series.every * by as u64 };
+    let groups = experiment.plan.topology.groups();
+    let groups = series.groups.iter().zip(&groups).map(|(values, group)| {
+        let all = Rate(group.rate.0 * u64::from(group.links));
+        let most: Vec<u64> = values.queued_max.iter().map(|b| u64::from(*b)).collect();
+        GroupSeriesFacts {
+            name: group.name.clone(),
+            utilisation: merge.sums(&values.bytes).iter().map(|b| utilisation(*b, all, merge.every)).collect(),
+            queued_bytes: merge.peaks(&values.queued),
+            queued_max_bytes: merge.peaks(&most),
+        }
+    });
+    Some(SeriesFacts {
+        every_us: merge.every.as_us(),
+        goodput_gbps: merge.rates(&series.delivered),
+        planes_gbps: series.planes.iter().map(|bytes| merge.rates(bytes)).collect(),
+        groups: groups.collect(),
+        watched: watched(experiment, measured, &merge),
+    })
+}
+
+fn watched(experiment: &Experiment, measured: &Measurements, merge: &Merge) -> Option<WatchedFacts> {
+    let series = &measured.series;
+    let connection = experiment.plan.watch?;
+    let mine = |m: &&crate::plan::Message| {
+        let first = m.first as usize;
+        let pieces = &experiment.plan.flows[first..first + m.pieces as usize];
+        pieces.iter().any(|flow| flow.connection == connection)
+    };
+    let name = experiment.messages.iter().find(mine).map(|m| experiment.message_name(m))?;
+    if series.watched.is_empty() {
+        return None;
+    }
+    let planes_gbps: Vec<Vec<f64>> = series.watched_planes.iter().map(|bytes| merge.rates(bytes)).collect();
+    let longest = planes_gbps.iter().map(Vec::len).max().unwrap_or(0);
+    let sum = |i: usize| planes_gbps.iter().filter_map(|plane| plane.get(i)).sum();
+    // Before the sender's first activity its window is as it is at that.
+    let opening = series.watched.iter().map(|point| point.window.0).find(|window| *window > 0).unwrap_or(0);
+    Some(WatchedFacts {
+        name,
+        goodput_gbps: (0..longest).map(sum).collect(),
+        planes_gbps,
+        window_bytes: merge.lasts(&series.watched, |point| if point.window.0 > 0 { point.window.0 } else { opening }),
+        in_flight_bytes: merge.lasts(&series.watched, |point| point.in_flight.0),
+        paths: paths(&series.watched, merge),
+    })
+}
+
+/// Plane by plane, how many paths were in which state. Before the sender's first activity they are as they are at that.
+fn paths(points: &[WatchPoint], merge: &Merge) -> Vec<PathSeriesFacts> {
+    let Some(first) = points.iter().find(|point| !point.planes.is_empty()) else { return Vec::new() };
+    let of = |plane: usize| {
+        let states: Vec<PlaneStates> =
+            merge.lasts(points, |point| point.planes.get(plane).copied().unwrap_or(first.planes[plane]));
+        let used = |count: fn(&PlaneStates) -> u32| -> Vec<u32> {
+            states.iter().map(|s| if s.usable { count(s) } else { 0 }).collect()
+        };
+        let down = |s: &PlaneStates| if s.usable { 0 } else { s.good + s.skip + s.assumed_bad + s.denied + s.backup };
+        PathSeriesFacts {
+            plane,
+            good: used(|s| s.good),
+            skip: used(|s| s.skip),
+            assumed_bad: used(|s| s.assumed_bad),
+            denied: used(|s| s.denied),
+            reserve: used(|s| s.backup),
+            port_down: states.iter().map(down).collect(),
+        }
+    };
+    (0..first.planes.len()).map(of).collect()
+}
