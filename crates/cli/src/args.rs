@@ -127,6 +127,8 @@ Two hosts, two planes:
 Between two hosts of a fabric of namespaces (see strandway fabric):
   strandway fabric exec h2 -- strandway perf server --node /run/strandway/sw/h2.toml
   strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml
+A gigabyte, every byte checked, a line every 10 ms:
+  strandway perf client ::1 --size 1G --messages 1 --verify --interval 0.01
 For scripts:
   strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps";
 
@@ -406,6 +408,20 @@ pub(crate) enum Waiting {
     Adaptive,
 }
 
+/// Bytes, with K, M or G behind them or without.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("write a number of bytes, such as 64, 4K, 1M or 1G".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "write a number of bytes, such as 64, 4K, 1M or 1G".to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than there are".into())
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfServerArgs {
     #[command(flatten)]
@@ -422,8 +438,8 @@ pub(crate) struct PerfClientArgs {
     pub(crate) server: Vec<String>,
     #[command(flatten)]
     pub(crate) common: PerfCommon,
-    /// Bytes of one message, 1 to 1073741824
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    /// Bytes of one message, 1 to 1073741824; K, M and G stand for powers of 1024
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = size)]
     pub(crate) size: u64,
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -434,9 +450,21 @@ pub(crate) struct PerfClientArgs {
     /// Messages under way per connection
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) depth: usize,
+    /// End after so many messages per connection, if the time is not up before
+    #[arg(long, value_name = "N")]
+    pub(crate) messages: Option<u64>,
+    /// Seconds between lines, 0.001 to 3600
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) interval: f64,
     /// Measure round trips of messages, one at a time, instead of bandwidth
-    #[arg(long)]
+    #[arg(long, group = "mode")]
     pub(crate) latency: bool,
+    /// Let the server write back as much at the same time
+    #[arg(long, group = "mode")]
+    pub(crate) bidirectional: bool,
+    /// Send ever new contents, one message at a time, and compare digests (SHA-256) with what arrived
+    #[arg(long, group = "mode")]
+    pub(crate) verify: bool,
     /// Write the result as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,

@@ -57,6 +57,10 @@ pub struct SessionCounters {
     pub malformed: u64,
     /// Bytes of payload sent, retransmissions included, per plane.
     pub sent_bytes: Vec<u64>,
+    /// Bytes of payload sent for the first time.
+    pub fresh_bytes: u64,
+    /// Paths in use of each plane; empty if the profile does not keep them.
+    pub active_paths: Vec<u32>,
     /// Bytes of payload that arrived for the first time, per plane.
     pub received_bytes: Vec<u64>,
     /// How often each plane was found silent.
@@ -182,6 +186,7 @@ impl Session {
         SessionCounters {
             engine: *self.endpoint.stats(ONLY),
             window: self.endpoint.window(ONLY),
+            active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
             up: self.sides.iter().map(|side| side.is_used() && side.peer.is_some()).collect(),
             ..self.counters.clone()
         }
@@ -457,6 +462,9 @@ impl Session {
                     sealer.seal(out, start);
                 });
                 self.counters.sent_bytes[plane] += u64::from(data.length);
+                if !packet.flags.has(Flags::RETRANSMITTED) {
+                    self.counters.fresh_bytes += u64::from(data.length);
+                }
             }
             // Probes travel in the class of data, and are marked like it.
             _ => {

@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strandway_udp::Node;
-use strandway_udp::perf::{self, Options, PerfError, Stretch};
+use strandway_udp::perf::{self, Mode, Options, PerfError, Stretch};
 use support::{config, v6};
 
 fn measure(planes: usize, options: Options) -> Result<(Stretch, u32), PerfError> {
@@ -22,8 +22,15 @@ fn measure(planes: usize, options: Options) -> Result<(Stretch, u32), PerfError>
     })
 }
 
-const OPTIONS: Options =
-    Options { size: 100_000, connections: 2, duration: Duration::from_millis(1_300), depth: 4, latency: false };
+const OPTIONS: Options = Options {
+    size: 100_000,
+    connections: 2,
+    duration: Duration::from_millis(1_300),
+    depth: 4,
+    mode: Mode::Bandwidth,
+    interval: Duration::from_secs(1),
+    messages: None,
+};
 
 #[test]
 fn bandwidth_counts_what_arrived_and_names_the_planes_that_carried_it() {
@@ -40,7 +47,8 @@ fn bandwidth_counts_what_arrived_and_names_the_planes_that_carried_it() {
 
 #[test]
 fn latency_counts_one_message_at_a_time() {
-    let options = Options { size: 64, connections: 1, duration: Duration::from_millis(300), latency: true, ..OPTIONS };
+    let options =
+        Options { size: 64, connections: 1, duration: Duration::from_millis(300), mode: Mode::Latency, ..OPTIONS };
     let (whole, _) = measure(1, options).expect("it runs");
     assert!(whole.messages > 0 && whole.rtt_p50_us > 0.0, "{whole:?}");
     assert!(whole.messages as f64 * whole.rtt_p50_us * 0.3 < whole.to_s * 1e6, "they do not overlap: {whole:?}");
@@ -57,4 +65,25 @@ fn options_out_of_range_are_named() {
         let said = measure(1, options).expect_err("out of range").to_string();
         assert!(said.contains(word), "{said}");
     }
+}
+
+#[test]
+fn both_directions_at_a_time_carry_about_as_much() {
+    let (whole, _) = measure(2, Options { mode: Mode::Bidirectional, ..OPTIONS }).expect("it runs");
+    assert!(whole.back_gbps > whole.goodput_gbps / 4.0 && whole.goodput_gbps > whole.back_gbps / 4.0, "{whole:?}");
+}
+
+#[test]
+fn verified_messages_are_counted_and_end_the_run() {
+    let options = Options {
+        mode: Mode::Verify,
+        connections: 1,
+        messages: Some(3),
+        duration: Duration::from_secs(60),
+        interval: Duration::from_millis(1),
+        ..OPTIONS
+    };
+    let (whole, intervals) = measure(2, options).expect("every digest agrees");
+    assert_eq!(whole.messages, 3);
+    assert!(intervals >= 1 && whole.to_s < 30.0);
 }

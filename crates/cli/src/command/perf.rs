@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
-use strandway_udp::perf::{self, Options, PerfError, Served, Stretch};
+use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Config, Error, Node, Routes};
 
 /// Where a server listens unless told otherwise; from the dynamic range, ours.
@@ -71,7 +71,9 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         connections: args.connections,
         duration: Duration::from_secs_f64(args.seconds),
         depth: args.depth,
-        latency: args.latency,
+        mode: mode(args),
+        interval: Duration::from_secs_f64(args.interval.clamp(0.0, 1e6)),
+        messages: args.messages,
     };
     outputs.show(&head);
     let mut seconds = Vec::new();
@@ -89,6 +91,15 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     })?;
     outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
     outputs.json(|| json(args, facts, &whole, &seconds))
+}
+
+fn mode(args: &PerfClientArgs) -> Mode {
+    match (args.latency, args.bidirectional, args.verify) {
+        (true, _, _) => Mode::Latency,
+        (_, true, _) => Mode::Bidirectional,
+        (_, _, true) => Mode::Verify,
+        _ => Mode::Bandwidth,
+    }
 }
 
 /// `ADDRESS` or `[ADDRESS]:PORT`.
@@ -195,7 +206,12 @@ fn config(
 }
 
 fn head(args: &PerfClientArgs, config: &Config) -> String {
-    let what = if args.latency { "round trips of messages" } else { "writes" };
+    let what = match mode(args) {
+        Mode::Bandwidth => "writes",
+        Mode::Bidirectional => "writes in both directions",
+        Mode::Latency => "round trips of messages",
+        Mode::Verify => "verified writes",
+    };
     let rtt = if args.latency { "RTT p50/p99 us" } else { "ping p50/p99 us" };
     format!(
         "{what} of {} B, {} connection(s), profile {}, payload {} B\n{:>13}  {:>9}  {:>9}  {:>17}  {:>7}  {}\n",
@@ -215,10 +231,15 @@ fn head(args: &PerfClientArgs, config: &Config) -> String {
 fn line(stretch: &Stretch) -> String {
     let plane = |(rate, up): (&f64, &bool)| if *up { format!("{rate:.3}") } else { format!("{rate:.3} (silent)") };
     let planes: Vec<String> = stretch.plane_gbps.iter().zip(&stretch.planes_up).map(plane).collect();
-    let span = format!("{:.1}-{:.1}", stretch.from_s, stretch.to_s);
+    // As fine as the lines are.
+    let digits = if stretch.to_s - stretch.from_s < 0.5 { 3 } else { 1 };
+    let span = format!("{:.digits$}-{:.digits$}", stretch.from_s, stretch.to_s);
+    let back = if stretch.back_gbps > 0.0 { format!("  back {:.3}", stretch.back_gbps) } else { String::new() };
+    let paths: Vec<String> = stretch.active_paths.iter().map(u32::to_string).collect();
+    let paths = if paths.is_empty() { String::new() } else { format!("  EVs {}", paths.join("+")) };
     let rtt = format!("{:.1}/{:.1}", stretch.rtt_p50_us, stretch.rtt_p99_us);
     format!(
-        "{span:>13}  {:>9.3}  {:>9}  {rtt:>17}  {:>7}  {}\n",
+        "{span:>13}  {:>9.3}  {:>9}  {rtt:>17}  {:>7}  {}{back}{paths}\n",
         stretch.goodput_gbps,
         stretch.messages,
         stretch.retransmitted,
@@ -234,6 +255,8 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
             "goodput_gbps": stretch.goodput_gbps,
             "plane_gbps": stretch.plane_gbps,
             "planes_up": stretch.planes_up,
+            "back_gbps": stretch.back_gbps,
+            "active_paths": stretch.active_paths,
             "messages": stretch.messages,
             "retransmitted": stretch.retransmitted,
             "rtt_us": { "p50": stretch.rtt_p50_us, "p99": stretch.rtt_p99_us },
@@ -241,7 +264,13 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
     };
     let mut object = row(whole);
     object["format"] = 1.into();
-    object["kind"] = if args.latency { "latency" } else { "bandwidth" }.into();
+    object["kind"] = match mode(args) {
+        Mode::Bandwidth => "bandwidth",
+        Mode::Bidirectional => "bidirectional",
+        Mode::Latency => "latency",
+        Mode::Verify => "verify",
+    }
+    .into();
     object["size"] = args.size.into();
     object["connections"] = args.connections.into();
     object["profile"] = profile.into();

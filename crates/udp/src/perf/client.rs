@@ -1,0 +1,305 @@
+//! The side that measures.
+
+use super::{DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
+use crate::node::{Completion, Connection, Node, Operation};
+use crate::session::SessionCounters;
+use crate::{Region, RemoteRegion};
+use ring::digest;
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::time::{Duration, Instant};
+use strandway_proto::rng::{Random, StreamKind};
+
+/// One connection, as the client sees it.
+struct Stream {
+    connection: Connection,
+    inbox: Region,
+    control: Region,
+    remote: Option<RemoteRegion>,
+    /// When each message under way was posted.
+    posted: VecDeque<(Operation, Instant)>,
+    /// Messages posted.
+    count: u64,
+    /// Messages finished.
+    done: u64,
+    last: SessionCounters,
+}
+
+struct Run {
+    streams: Vec<Stream>,
+    outbox: Region,
+    options: Options,
+    /// Messages finished, in all.
+    messages: u64,
+    /// Contents of messages to verify, and what the server must say of the present ones.
+    random: Random,
+    digest: Vec<u8>,
+    /// Round trips of the present stretch and of all, in microseconds.
+    rtts: [Vec<f64>; 2],
+}
+
+/// Round trips that are kept at the most: ours, 8 MB; the first ones.
+const RTTS_MAX: usize = 1 << 20;
+
+/// Measures against the server at `peer` (its address on each plane). `each` hears of every second as it passes; the result
+/// is about the whole time, which ends early when `stop`, asked at least once a second, says so.
+///
+/// # Errors
+/// If options are out of range, or a connection fails.
+pub fn run(
+    node: &mut Node,
+    peer: &[SocketAddrV6],
+    options: &Options,
+    stop: impl Fn() -> bool,
+    mut each: impl FnMut(&Stretch),
+) -> Result<Stretch, PerfError> {
+    check(options)?;
+    let size = options.size as usize;
+    let outbox = node.register(vec![0x5a; size]);
+    let mut run = Run {
+        streams: Vec::new(),
+        outbox,
+        options: *options,
+        messages: 0,
+        random: Random::new(0, StreamKind::Connection, 0),
+        digest: Vec::new(),
+        rtts: Default::default(),
+    };
+    for _ in 0..options.connections {
+        let connection = node.connect(peer)?;
+        let back = matches!(options.mode, Mode::Latency | Mode::Bidirectional);
+        let inbox = node.register(vec![0; if back { size } else { 0 }]);
+        let control = node.register(vec![0; REQUEST]);
+        let stream = Stream {
+            connection,
+            inbox,
+            control,
+            remote: None,
+            posted: VecDeque::new(),
+            count: 0,
+            done: 0,
+            last: Default::default(),
+        };
+        run.streams.push(stream);
+    }
+    while run.streams.iter().any(|stream| stream.remote.is_none()) {
+        let completion = node.wait(Duration::from_secs(10))?.ok_or(PerfError::Stalled)?;
+        run.take(node, completion, false)?;
+    }
+    let began = Instant::now();
+    for i in 0..run.streams.len() {
+        run.streams[i].last = node.connection_counters(run.streams[i].connection)?;
+        let depth = match options.mode {
+            Mode::Bandwidth | Mode::Bidirectional => options.depth,
+            Mode::Latency | Mode::Verify => 1,
+        };
+        for _ in 0..depth {
+            run.post(node, i)?;
+        }
+    }
+    let first: Vec<SessionCounters> = run.streams.iter().map(|stream| stream.last.clone()).collect();
+    let mut second = Instant::now();
+    let (mut messages, mut last_progress) = (0, began);
+    while began.elapsed() < options.duration && !stop() && !run.is_through() {
+        let next = second + options.interval;
+        let left = next.min(began + options.duration).saturating_duration_since(Instant::now());
+        if let Some(completion) = node.wait(left)? {
+            run.take(node, completion, true)?;
+            last_progress = Instant::now();
+        } else if last_progress.elapsed() > run.patience() {
+            return Err(PerfError::Stalled);
+        }
+        if second.elapsed() >= options.interval {
+            let before: Vec<SessionCounters> = run.streams.iter().map(|stream| stream.last.clone()).collect();
+            let stretch = run.stretch(node, began, second, &before, messages, 0)?;
+            each(&stretch);
+            (second, messages) = (Instant::now(), run.messages);
+        }
+    }
+    let whole = run.stretch(node, began, began, &first, 0, 1)?;
+    for stream in &run.streams {
+        node.close(stream.connection)?;
+        node.deregister(stream.inbox)?;
+        node.deregister(stream.control)?;
+    }
+    node.deregister(outbox)?;
+    Ok(whole)
+}
+
+fn check(options: &Options) -> Result<(), PerfError> {
+    let wrong = |what: String| Err(PerfError::Option(what));
+    if !(1..=SIZE_MAX).contains(&options.size) {
+        return wrong(format!("a size of {} bytes: take 1 byte to 1 GiB", options.size));
+    }
+    if !(1..=256).contains(&options.connections) {
+        return wrong(format!("{} connections: take 1 to 256", options.connections));
+    }
+    if !(1..=1_024).contains(&options.depth) {
+        return wrong(format!("{} messages under way: take 1 to 1024", options.depth));
+    }
+    if options.mode == Mode::Verify && options.connections > 1 {
+        return wrong("messages are verified one at a time: take one connection".into());
+    }
+    if !(Duration::from_millis(1)..=Duration::from_secs(3_600)).contains(&options.interval) {
+        return wrong("the interval between lines: take 1 ms to an hour".into());
+    }
+    if options.duration < Duration::from_millis(10) {
+        return wrong("a duration below 10 ms measures nothing: take at least a second".into());
+    }
+    Ok(())
+}
+
+impl Run {
+    /// Have all connections sent as many messages as they should?
+    fn is_through(&self) -> bool {
+        self.options.messages.is_some_and(|most| self.streams.iter().all(|stream| stream.done >= most))
+    }
+
+    /// How long nothing may finish before that is an error: longer than a large message over a slow network takes.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30) + Duration::from_micros(self.options.size / 10)
+    }
+
+    fn post(&mut self, node: &mut Node, i: usize) -> Result<(), PerfError> {
+        let stream = &mut self.streams[i];
+        let Some(remote) = stream.remote else { return Ok(()) };
+        if self.options.messages.is_some_and(|most| stream.count >= most) {
+            return Ok(());
+        }
+        let range = 0..self.options.size as usize;
+        if self.options.mode == Mode::Verify {
+            let random = &mut self.random;
+            let bytes = node.memory_mut(self.outbox)?;
+            bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_be_bytes()[..word.len()]));
+            self.digest = digest::digest(&digest::SHA256, bytes).as_ref().to_vec();
+            node.recv(stream.connection, stream.control, 0..DIGEST)?;
+        }
+        let immediate = matches!(self.options.mode, Mode::Latency | Mode::Verify).then_some(i as u32);
+        let operation = node.write(stream.connection, self.outbox, range, remote, 0, immediate)?;
+        stream.posted.push_back((operation, Instant::now()));
+        stream.count += 1;
+        Ok(())
+    }
+
+    /// A message is through.
+    fn finish(&mut self, node: &mut Node, i: usize) -> Result<(), PerfError> {
+        self.streams[i].done += 1;
+        self.messages += 1;
+        self.post(node, i)
+    }
+
+    fn take(&mut self, node: &mut Node, completion: Completion, running: bool) -> Result<(), PerfError> {
+        let of = |streams: &[Stream], connection| streams.iter().position(|stream| stream.connection == connection);
+        match completion {
+            Completion::Connected { connection } => {
+                let Some(i) = of(&self.streams, connection) else { return Ok(()) };
+                let stream = &self.streams[i];
+                let room = node.memory(stream.inbox)?.len();
+                let back = node.expose(connection, stream.inbox, 0..room)?;
+                let bytes = request(&self.options, back);
+                node.memory_mut(stream.control)?.copy_from_slice(&bytes);
+                node.send(connection, stream.control, 0..REQUEST)?;
+            }
+            Completion::Received { connection, .. } => {
+                let Some(i) = of(&self.streams, connection) else { return Ok(()) };
+                let told = node.memory(self.streams[i].control)?;
+                if self.streams[i].remote.is_some() {
+                    if told[..DIGEST] != *self.digest {
+                        return Err(PerfError::Corrupt(self.streams[i].done));
+                    }
+                    self.streams[i].posted.clear();
+                    return self.finish(node, i);
+                }
+                let key = told.first_chunk().copied().unwrap_or_default();
+                self.streams[i].remote = Some(RemoteRegion::from_bytes(key));
+            }
+            Completion::Sent { connection, operation } => {
+                let Some(i) = of(&self.streams, connection) else { return Ok(()) };
+                let stream = &mut self.streams[i];
+                if stream.remote.is_none() && !running {
+                    // The request is there; its buffer takes the answer.
+                    node.recv(connection, stream.control, 0..REQUEST)?;
+                } else if matches!(self.options.mode, Mode::Bandwidth | Mode::Bidirectional)
+                    && stream.posted.front().is_some_and(|(posted, _)| *posted == operation)
+                {
+                    stream.posted.pop_front();
+                    self.finish(node, i)?;
+                }
+            }
+            Completion::Written { connection, .. } => {
+                let Some(i) = of(&self.streams, connection) else { return Ok(()) };
+                if let Some((_, at)) = self.streams[i].posted.pop_front() {
+                    let rtt = at.elapsed().as_secs_f64() * 1e6;
+                    self.keep(rtt);
+                    self.finish(node, i)?;
+                }
+            }
+            Completion::Closed { connection, reason } => {
+                if of(&self.streams, connection).is_some() {
+                    return Err(PerfError::Closed(reason));
+                }
+            }
+            Completion::Accepted { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, rtt: f64) {
+        for rtts in &mut self.rtts {
+            if rtts.len() < RTTS_MAX {
+                rtts.push(rtt);
+            }
+        }
+    }
+
+    /// From `since` until now; `which` round trips to report and forget.
+    fn stretch(
+        &mut self,
+        node: &mut Node,
+        began: Instant,
+        since: Instant,
+        before: &[SessionCounters],
+        messages_before: u64,
+        which: usize,
+    ) -> Result<Stretch, PerfError> {
+        let seconds = since.elapsed().as_secs_f64();
+        let rate = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
+        let planes = before.first().map_or(0, |counters| counters.sent_bytes.len());
+        let (mut sent, mut up, mut retransmitted) = (vec![0; planes], vec![true; planes], 0);
+        let (mut fresh, mut back) = (0, 0);
+        for (i, before) in before.iter().enumerate() {
+            let now = node.connection_counters(self.streams[i].connection)?;
+            for rtt in node.take_round_trips(self.streams[i].connection)? {
+                if self.options.mode != Mode::Latency {
+                    self.keep(rtt.as_us());
+                }
+            }
+            retransmitted += now.engine.retransmitted - before.engine.retransmitted;
+            fresh += now.fresh_bytes - before.fresh_bytes;
+            back += now.received_bytes.iter().sum::<u64>() - before.received_bytes.iter().sum::<u64>();
+            for plane in 0..planes {
+                sent[plane] += now.sent_bytes[plane] - before.sent_bytes[plane];
+                up[plane] &= now.up[plane];
+            }
+            self.streams[i].last = now;
+        }
+        let messages = self.messages - messages_before;
+        let mut rtts = std::mem::take(&mut self.rtts[which]);
+        rtts.sort_by(f64::total_cmp);
+        let quantile =
+            |share: f64| rtts.get(((rtts.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or(0.0);
+        Ok(Stretch {
+            from_s: since.duration_since(began).as_secs_f64(),
+            to_s: began.elapsed().as_secs_f64(),
+            goodput_gbps: rate(if which == 0 { fresh } else { messages * self.options.size }),
+            back_gbps: if self.options.mode == Mode::Bidirectional { rate(back) } else { 0.0 },
+            active_paths: self.streams.first().map_or(Vec::new(), |stream| stream.last.active_paths.clone()),
+            plane_gbps: sent.into_iter().map(rate).collect(),
+            planes_up: up,
+            messages,
+            retransmitted,
+            rtt_p50_us: quantile(0.5),
+            rtt_p99_us: quantile(0.99),
+        })
+    }
+}
