@@ -223,7 +223,8 @@ impl Config {
             packet: profile.packet_bytes(),
             trimming: false,
             uplinks: self.routes.uplinks(),
-            queue: Bytes(most),
+            // What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
+            queue: Bytes(2 * self.send_buffer() as u64),
         }
     }
 
