@@ -1,114 +1,12 @@
 //! `strandway fabric` for real: namespaces are built, broken, mended and removed. Needs root; elsewhere every test says
 //! why it does nothing.
 
-use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+use namespaces::{Fabric, SCENARIO, said, strandway};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_proto::usid::Clos;
 
-const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/two_planes.toml");
-
-/// A fabric of a name of its own, gone at the end of its test.
-struct Fabric {
-    name: String,
-}
-
-impl Drop for Fabric {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-    }
-}
-
-impl Fabric {
-    /// A name that no other test has; `None`, with the reason on standard error, where namespaces cannot be made.
-    fn named() -> Option<Fabric> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let check = strandway(&["fabric", "check"]).output().expect("it runs");
-        if !check.status.success() {
-            eprintln!("skipped: {}", said(&check).trim());
-            return None;
-        }
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Some(Fabric { name: format!("t{}x{count}", std::process::id()) })
-    }
-
-    /// The small fabric of the repository, up.
-    fn up() -> Option<Fabric> {
-        let fabric = Fabric::named()?;
-        fabric.good(&["up", SCENARIO]);
-        Some(fabric)
-    }
-
-    /// `strandway fabric` with the name of this one.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = strandway(&["fabric", arguments[0], "--name", &self.name]);
-        command.args(&arguments[1..]);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("it runs")
-    }
-
-    /// What a command that succeeds prints.
-    fn good(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn status(&self, more: &[&str]) -> Value {
-        let output = self.run(&[&["status", "--json", "-"], more].concat());
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON: {e}: {}", said(&output)))
-    }
-
-    /// What became of probes: `(plane, T1, wanted, refused, arrived)`; T1 -1 is the way below the same T0.
-    fn probe(&self) -> Vec<(i64, i64, i64, i64, i64)> {
-        let status = self.status(&["--probe"]);
-        let rows = status["probed"].as_array().expect("rows").clone();
-        let number = |row: &Value, key: &str| row[key].as_i64().unwrap_or(-1);
-        let row = |r: &Value| {
-            let [a, b, c, d, e] = ["plane", "t1", "wanted", "refused", "arrived"].map(|key| number(r, key));
-            (a, b, c, d, e)
-        };
-        rows.iter().map(row).collect()
-    }
-
-    fn namespaces(&self) -> Vec<String> {
-        let files = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        let names = files.map(|f| f.file_name().to_string_lossy().into_owned());
-        names.filter(|n| n.starts_with(&format!("{}-", self.name))).collect()
-    }
-
-    fn folder(&self) -> std::path::PathBuf {
-        Path::new("/run/strandway").join(&self.name)
-    }
-
-    fn assert_gone(&self) {
-        assert_eq!(self.namespaces(), Vec::<String>::new());
-        assert!(!self.folder().exists());
-    }
-
-    /// Packets that each T1 has received so far, by plane and number.
-    fn t1_packets(&self) -> Vec<((u64, u64), u64)> {
-        let status = self.status(&[]);
-        let number = |row: &Value, key: &str| row[key].as_u64().expect(key);
-        let rows = status["t1s"].as_array().expect("rows");
-        rows.iter().map(|r| ((number(r, "plane"), number(r, "t1")), number(r, "packets"))).collect()
-    }
-}
-
-fn strandway(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));
-    command.args(arguments);
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+mod namespaces;
 
 fn has_python() -> bool {
     let found = Command::new("python3").arg("-c").arg("pass").output().is_ok_and(|o| o.status.success());
@@ -136,7 +34,7 @@ fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
     let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
     assert_eq!((node.host, node.planes.len(), node.profile.as_str()), (3, 2, "mrc"));
     let text = fabric.good(&["status"]);
-    assert!(text.contains("failed: nothing") && text.contains("ECN: off"), "{text}");
+    assert!(text.contains("failed: nothing") && text.contains("not as simulated: priority"), "{text}");
     assert!(fabric.good(&["down"]).contains("12 namespaces removed"));
     fabric.assert_gone();
     assert!(fabric.good(&["down"]).contains("nothing to remove"));

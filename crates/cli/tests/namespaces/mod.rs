@@ -1,0 +1,109 @@
+//! Fabrics of namespaces for tests, each of a name of its own.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/two_planes.toml");
+
+/// A fabric of a name of its own, gone at the end of its test.
+pub(crate) struct Fabric {
+    pub(crate) name: String,
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let _ = self.run(&["down"]);
+    }
+}
+
+impl Fabric {
+    /// A name that no other test has; `None`, with the reason on standard error, where namespaces cannot be made.
+    pub(crate) fn named() -> Option<Fabric> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let check = strandway(&["fabric", "check"]).output().expect("it runs");
+        if !check.status.success() {
+            eprintln!("skipped: {}", said(&check).trim());
+            return None;
+        }
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Some(Fabric { name: format!("t{}x{count}", std::process::id()) })
+    }
+
+    /// The small fabric of the repository, up.
+    pub(crate) fn up() -> Option<Fabric> {
+        let fabric = Fabric::named()?;
+        fabric.good(&["up", SCENARIO]);
+        Some(fabric)
+    }
+
+    /// `strandway fabric` with the name of this one.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = strandway(&["fabric", arguments[0], "--name", &self.name]);
+        command.args(&arguments[1..]);
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it runs")
+    }
+
+    /// What a command that succeeds prints.
+    pub(crate) fn good(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn status(&self, more: &[&str]) -> Value {
+        let output = self.run(&[&["status", "--json", "-"], more].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON: {e}: {}", said(&output)))
+    }
+
+    /// What became of probes: `(plane, T1, wanted, refused, arrived)`; T1 -1 is the way below the same T0.
+    pub(crate) fn probe(&self) -> Vec<(i64, i64, i64, i64, i64)> {
+        let status = self.status(&["--probe"]);
+        let rows = status["probed"].as_array().expect("rows").clone();
+        let number = |row: &Value, key: &str| row[key].as_i64().unwrap_or(-1);
+        let row = |r: &Value| {
+            let [a, b, c, d, e] = ["plane", "t1", "wanted", "refused", "arrived"].map(|key| number(r, key));
+            (a, b, c, d, e)
+        };
+        rows.iter().map(row).collect()
+    }
+
+    pub(crate) fn namespaces(&self) -> Vec<String> {
+        let files = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let names = files.map(|f| f.file_name().to_string_lossy().into_owned());
+        names.filter(|n| n.starts_with(&format!("{}-", self.name))).collect()
+    }
+
+    pub(crate) fn folder(&self) -> std::path::PathBuf {
+        Path::new("/run/strandway").join(&self.name)
+    }
+
+    pub(crate) fn assert_gone(&self) {
+        assert_eq!(self.namespaces(), Vec::<String>::new());
+        assert!(!self.folder().exists());
+    }
+
+    /// Packets that each T1 has received so far, by plane and number.
+    pub(crate) fn t1_packets(&self) -> Vec<((u64, u64), u64)> {
+        let status = self.status(&[]);
+        let number = |row: &Value, key: &str| row[key].as_u64().expect(key);
+        let rows = status["t1s"].as_array().expect("rows");
+        rows.iter().map(|r| ((number(r, "plane"), number(r, "t1")), number(r, "packets"))).collect()
+    }
+}
+
+pub(crate) fn strandway(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));
+    command.args(arguments);
+    command
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
