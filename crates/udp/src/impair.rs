@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddrV6;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_proto::rng::{Random, StreamKind};
@@ -54,6 +54,7 @@ pub struct WireCounters {
 
 #[derive(Default)]
 struct Shared {
+    impairment: Mutex<Impairment>,
     stop: AtomicBool,
     silent: AtomicBool,
     counters: [AtomicU64; 6],
@@ -83,10 +84,9 @@ impl Wire {
         let open = |peer| Udp::open(local, BUFFER, BUFFER).map(|socket| End { socket, peer });
         let (front, back) = (open(None)?, open(Some(to))?);
         let address = front.socket.address()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { impairment: Mutex::new(impairment), ..Shared::default() });
         let relay = Relay {
             ends: [front, back],
-            impairment,
             random: [0, 1].map(|direction| Random::new(seed, StreamKind::Connection, direction)),
             held: BinaryHeap::new(),
             count: 0,
@@ -104,6 +104,13 @@ impl Wire {
     /// From now on loses everything (`true`), or goes on as before (`false`).
     pub fn silence(&self, silent: bool) {
         self.shared.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// From now on does this to datagrams.
+    pub fn change(&self, impairment: Impairment) {
+        if let Ok(mut present) = self.shared.impairment.lock() {
+            *present = impairment;
+        }
     }
 
     /// What it has done so far.
@@ -150,7 +157,6 @@ struct Held {
 
 struct Relay {
     ends: [End; 2],
-    impairment: Impairment,
     random: [Random; 2],
     held: BinaryHeap<Reverse<Held>>,
     count: u64,
@@ -186,7 +192,8 @@ impl Relay {
 
     /// A datagram came in by one end.
     fn take(&mut self, now: Instant, from: usize, mut ecn: u8, datagram: &[u8]) {
-        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark } = self.impairment;
+        let present = self.shared.impairment.lock().map_or_else(|poisoned| *poisoned.into_inner(), |present| *present);
+        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark } = present;
         let random = &mut self.random[from];
         // Always the same draws, so that one share does not change what another one means.
         let draws: [f64; 5] = std::array::from_fn(|_| random.unit());

@@ -137,8 +137,8 @@ impl Node {
                     self.latest = at;
                     self.handle(at, plane, arrival, datagram);
                 });
-                // Little came, so little waits: what still does has its turn soon.
-                if inbox.size().0 < BULK {
+                // Little came, and the application has something to answer: what still waits has its turn soon.
+                if inbox.size().0 < BULK && !self.completions.is_empty() {
                     break;
                 }
             }
