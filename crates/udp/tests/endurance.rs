@@ -123,8 +123,9 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
             let _ = stranger.send(&datagram);
             sent += 1;
         }
-        while pair.server.poll().is_some() {
-            panic!("strangers cause no completions");
+        // Often enough to read all of them.
+        for _ in 0..4 {
+            assert_eq!(pair.server.poll(), None, "strangers cause no completions");
         }
         pair.client.poll();
         if before == 0 && sent * 4 > count {
