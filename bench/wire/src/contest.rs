@@ -17,8 +17,10 @@ impl Column {
     }
 }
 
-/// How a row is measured, once per round: a value for each column, or why there is none.
-type Measure<'a> = Box<dyn FnMut() -> Result<Vec<f64>, String> + 'a>;
+/// What one round gives: a value for each column, or why there is none.
+type Outcome = Result<Vec<f64>, String>;
+/// How a row is measured.
+type Measure<'a> = Box<dyn FnMut() -> Outcome + 'a>;
 
 /// A row.
 pub(crate) struct Row<'a> {
@@ -30,7 +32,7 @@ pub(crate) struct Row<'a> {
     against: Vec<String>,
     measure: Measure<'a>,
     /// What each round gave.
-    rounds: Vec<Result<Vec<f64>, String>>,
+    rounds: Vec<Outcome>,
 }
 
 impl<'a> Row<'a> {
@@ -38,7 +40,7 @@ impl<'a> Row<'a> {
         table: impl Into<String>,
         name: impl Into<String>,
         columns: &[Column],
-        measure: impl FnMut() -> Result<Vec<f64>, String> + 'a,
+        measure: impl FnMut() -> Outcome + 'a,
     ) -> Row<'a> {
         let (table, name) = (table.into(), name.into());
         let columns = columns.to_vec();
@@ -65,7 +67,7 @@ impl<'a> Row<'a> {
     /// The median of the rounds' ratios to another row: what slows a whole round down cancels out.
     fn ratio(&self, other: &Row<'_>, column: usize) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&other.rounds);
-        let ratio = |(mine, theirs): (&Result<Vec<f64>, String>, &Result<Vec<f64>, String>)| {
+        let ratio = |(mine, theirs): (&Outcome, &Outcome)| {
             let (mine, theirs) = (mine.as_ref().ok()?.get(column)?, theirs.as_ref().ok()?.get(column)?);
             (*theirs > 0.0 && mine.is_finite() && theirs.is_finite()).then(|| mine / theirs)
         };

@@ -92,7 +92,7 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
     let wanted = digest(&SHA256, &memory);
     let meter = &Meter::default();
     let mut samples = Vec::new();
-    let watch = || -> Result<Moments, String> {
+    let interfere = || -> Result<Moments, String> {
         await_that(meter, || meter.total() >= (bytes as f64 * BEGIN) as u64)?;
         let at = Instant::now();
         cut(network, how, true)?;
@@ -102,16 +102,15 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
         Ok(Moments { cut: at, healed })
     };
     let watch = || {
-        let moments = watch();
-        // Whatever happened, it must end, and the next row wants its wires whole.
+        let moments = interfere();
+        if moments.is_err() {
+            meter.end();
+        }
         let ended = await_that(meter, || meter.is_over());
         meter.end();
-        let whole = cut(network, how, false);
-        moments
-            .and_then(|moments| {
-                ended.or_else(|error| if meter.is_over() { Ok(()) } else { Err(error) }).map(|()| moments)
-            })
-            .and_then(|moments| whole.map(|()| moments))
+        // Whatever happened, the next row wants its wires whole.
+        cut(network, how, false)?;
+        moments.and_then(|moments| ended.map(|()| moments))
     };
     let sender = || {
         let outcome = ours.send(meter, memory, true);
@@ -128,7 +127,7 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
     let ((), (memory, complete), moments) = network::both(sender, receiver, watch)?;
     let moments = moments?;
     if !complete {
-        return Err("it did not end".into());
+        return Err("the last message did not arrive".into());
     }
     if digest(&SHA256, &memory).as_ref() != wanted.as_ref() {
         return Err("WRONG BYTES ARRIVED".into());
@@ -140,9 +139,9 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
 /// Milliseconds from cut and from healing to recovery, and what was missed in between. `plane`: bytes per second of one.
 fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, String> {
     // The command takes effect some time after it began; by the last arrival on the plane at the latest.
-    let during = || samples.windows(2).filter(|pair| pair[0].at >= moments.cut && pair[1].at < moments.healed);
-    let arrived = during().filter(|pair| pair[1].planes[CUT] > pair[0].planes[CUT]);
-    let cut = arrived.last().map_or(moments.cut, |pair| pair[1].at);
+    let pairs = samples.windows(2).filter(|pair| pair[0].at >= moments.cut && pair[1].at < moments.healed);
+    let mut arrived = pairs.filter(|pair| pair[1].planes[CUT] > pair[0].planes[CUT]);
+    let cut = arrived.next_back().map_or(moments.cut, |pair| pair[1].at);
     let after_cut = recovery(samples, cut, moments.healed, plane);
     let after_healing = recovery(samples, moments.healed, moments.healed + PATIENCE, plane * PLANES as f64);
     let between = |from: Instant, to: Instant| {
@@ -150,15 +149,16 @@ fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, 
         let (first, last) = (inside.next()?, inside.next_back()?);
         Some((last.total() - first.total()) as f64 / (last.at - first.at).as_secs_f64())
     };
-    let (Some(first), Some(sample)) = (between(samples[0].at, moments.cut), between(cut, moments.healed)) else {
+    let begin = samples.first().map(|sample| sample.at);
+    let first = begin.and_then(|begin| between(begin, moments.cut));
+    let (Some(first), Some(during)) = (first, between(cut, moments.healed)) else {
         return Err("too few samples".into());
     };
-    let (Some(end), healed) = (samples.last(), moments.healed) else { return Err("no samples".into()) };
-    let last = between(healed, end.at).unwrap_or(f64::NAN);
+    let last = samples.last().and_then(|end| between(moments.healed, end.at)).unwrap_or(f64::NAN);
     // All that the plane left over did not carry, as time of that plane.
-    let missed = (plane - sample) / plane * (moments.healed - cut).as_secs_f64() * 1e3;
+    let missed = (plane - during) / plane * (moments.healed - cut).as_secs_f64() * 1e3;
     let full = plane * PLANES as f64;
-    Ok(vec![after_cut, after_healing, missed, first / full, sample / plane, last / full])
+    Ok(vec![after_cut, after_healing, missed, first / full, during / plane, last / full])
 }
 
 /// Milliseconds until goodput over a window that begins after `from` is enough of `rate`; infinite if that is not before `to`.

@@ -90,14 +90,10 @@ fn measure(
 /// So many clients on the sender's core, as many servers on the receiver's, each a node of its own.
 fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch>, String> {
     let gone = AtomicBool::new(false);
-    let together = |side: Side, work: &(dyn Fn(u16) -> Result<Option<Stretch>, String> + Sync)| {
+    // A new thread is in the namespace and on the core of the one that started it.
+    let together = |work: &(dyn Fn(u16) -> Result<Option<Stretch>, String> + Sync)| {
         std::thread::scope(|scope| {
-            let start = |pair| {
-                // A new thread is in the namespace and on the core of the one that started it.
-                let _ = side;
-                work(pair)
-            };
-            let working: Vec<_> = (0..pairs).map(|pair| scope.spawn(move || start(pair))).collect();
+            let working: Vec<_> = (0..pairs).map(|pair| scope.spawn(move || work(pair))).collect();
             let join = |one: std::thread::ScopedJoinHandle<'_, Result<Option<Stretch>, String>>| {
                 one.join().unwrap_or_else(|_| Err("a thread panicked".into()))
             };
@@ -115,11 +111,11 @@ fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch
         outcome.map(Some).map_err(|error| error.to_string())
     };
     let sender = || {
-        let outcome = together(Side::Sender, &ask);
+        let outcome = together(&ask);
         gone.store(true, Ordering::Relaxed);
         outcome
     };
-    let (stretches, _, ()) = network::both(sender, || together(Side::Receiver, &serve), || ())?;
+    let (stretches, _, ()) = network::both(sender, || together(&serve), || ())?;
     Ok(stretches.into_iter().flatten().collect())
 }
 

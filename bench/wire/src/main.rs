@@ -17,6 +17,7 @@ mod quic;
 mod tcp;
 
 use network::Network;
+use std::io::Write;
 use std::process::ExitCode;
 use strandway_proto::Span;
 
@@ -107,6 +108,11 @@ fn run(options: &Options) -> Result<(), String> {
         std::process::exit(130);
     };
     ctrlc::set_handler(handler).map_err(|error| format!("Ctrl-C: {error}"))?;
+    // Better now than after half an hour.
+    let mut file = match options.json.as_deref() {
+        None | Some("-") => None,
+        Some(path) => Some((path, std::fs::File::create(path).map_err(|error| format!("{path}: {error}"))?)),
+    };
     let quiet = options.json.as_deref() == Some("-");
     let machine = cores::describe()?;
     let head = format!("# The wire, median of {} rounds\n\n{}\n", options.rounds, machine.join("\n"));
@@ -133,15 +139,12 @@ fn run(options: &Options) -> Result<(), String> {
         }
         objects.extend(contest.json());
     }
-    match options.json.as_deref() {
-        None => Ok(()),
-        Some(path) => {
-            let text = format!("{:#}\n", serde_json::Value::Array(objects));
-            if quiet {
-                print!("{text}");
-                return Ok(());
-            }
-            std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))
-        }
+    let text = format!("{:#}\n", serde_json::Value::Array(objects));
+    if quiet {
+        print!("{text}");
     }
+    if let Some((path, file)) = &mut file {
+        file.write_all(text.as_bytes()).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
 }
