@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Config};
+use strandway_udp::{Completion, Config, Routes};
 use support::{Pair, config, pattern};
 
 /// Writes rounds of `bytes` until `enough` says so; each round is checked byte by byte.
@@ -49,6 +49,13 @@ fn one_connection_uses_every_plane() {
             );
         }
     }
+}
+
+#[test]
+fn nodes_that_send_from_several_ports_meet() {
+    let config = Config { routes: Routes::SourcePorts(8), ..config("uec", 1) };
+    let mut pair = Pair::new(config, None, 0);
+    write_rounds(&mut pair, 500_000, |_, round| round == 4);
 }
 
 #[test]

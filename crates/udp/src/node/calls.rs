@@ -33,8 +33,9 @@ impl Node {
         let length = self.config.datagram();
         let hello = frame::hello(plane as u8, calling.id, &calling.cookie, &calling.caller.hello, length);
         let path = PathId::new(plane as u8, rounds as u32);
-        let to = self.config.routes.resolve(calling.peers[plane], path);
-        self.planes[plane].push(to, Class::Control, hello.len(), |out| out.extend_from_slice(&hello));
+        // From the plane's own port, where the answer can be received.
+        let (to, _) = self.config.routes.resolve(calling.peers[plane], path);
+        self.planes[plane].push((to, 0), Class::Control, hello.len(), |out| out.extend_from_slice(&hello));
     }
 
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
@@ -42,8 +43,9 @@ impl Node {
         if self.planes[plane].is_free() {
             // Over another path each time: one of them may be dead.
             self.replies = self.replies.wrapping_add(1);
-            let to = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
-            self.planes[plane].push(to, Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
+            let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
+            // From the port that was asked.
+            self.planes[plane].push((to, 0), Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
         }
     }
 

@@ -1,0 +1,85 @@
+//! How much one connection carries on an unshaped wire.
+
+use crate::contest::{Column, Contest, Row};
+use crate::goodput::{Meter, goodput};
+use crate::network::{Network, Wire};
+use crate::ours::Ours;
+use crate::quic::Identity;
+use crate::{Options, ceiling, libfabric, quic, tcp};
+use strandway_udp::Protection;
+
+/// Payload of a packet, and the MTU that it needs.
+pub(crate) const SIZES: [(u32, u32); 2] = [(1_344, 1_500), (4_096, 4_300)];
+const CEILING: &str = "ceiling";
+const LIBFABRIC_MESSAGES: usize = 64;
+const LIBFABRIC_SIZE: usize = 1 << 20;
+
+pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {
+    let columns = [Column::new("goodput", "Gb/s")];
+    let (seconds, mut rows) = (options.seconds, Vec::new());
+    for (payload, mtu) in SIZES {
+        let table = format!("packets of {payload} B, MTU {mtu}");
+        let wire = Wire::plain(mtu);
+        rows.push(Row::new(&table, CEILING, &columns, move || {
+            network.set(wire)?;
+            let send = |meter: &Meter| ceiling::send(meter, payload);
+            Ok(vec![goodput(seconds, send, ceiling::receive)?[0]])
+        }));
+        let mut rivals = vec![CEILING.to_string()];
+        for control in tcp::controls() {
+            let name = format!("TCP {control}");
+            rivals.push(name.clone());
+            let row = Row::new(&table, name, &columns, move || {
+                network.set(wire)?;
+                let send = |meter: &Meter| tcp::send(meter, control);
+                Ok(vec![goodput(seconds, send, |meter| tcp::receive(meter, control))?[0]])
+            });
+            rows.push(row.against(CEILING));
+        }
+        let identity = Identity::new()?;
+        let row = Row::new(&table, "quinn", &columns, move || {
+            network.set(wire)?;
+            let send = |meter: &Meter| quic::send(meter, &identity, mtu);
+            Ok(vec![goodput(seconds, send, |meter| quic::receive(meter, &identity, mtu))?[0]])
+        });
+        rows.push(row.against(CEILING));
+        rivals.push("quinn".into());
+        let row = Row::new(&table, "libfabric rxd", &columns, move || {
+            if !libfabric::is_here() {
+                return Err("not installed".into());
+            }
+            network.set(wire)?;
+            let (megabytes, _) = libfabric::measure(LIBFABRIC_MESSAGES, LIBFABRIC_SIZE)?;
+            Ok(vec![megabytes * 8.0 / 1e3])
+        });
+        rows.push(row.against(CEILING));
+        rivals.push("libfabric rxd".into());
+        let each = [
+            ("uec", Protection::None),
+            ("uec", Protection::Authenticated),
+            ("uec", Protection::Encrypted),
+            ("mrc", Protection::None),
+            ("strack_fast", Protection::None),
+            ("rocev2", Protection::None),
+        ];
+        for (profile, protection) in each {
+            let mut ours = Ours::new(profile, payload)?;
+            ours.config.protection = protection;
+            let row = Row::new(&table, format!("{profile}, {}", name_of(protection)), &columns, move || {
+                network.set(wire)?;
+                Ok(vec![ours.goodput(seconds)?.iter().sum()])
+            });
+            rows.push(rivals.iter().fold(row, Row::against));
+        }
+    }
+    Ok(Contest { section: "bandwidth", rows })
+}
+
+/// As tables call it.
+pub(crate) fn name_of(protection: Protection) -> &'static str {
+    match protection {
+        Protection::None => "unprotected",
+        Protection::Authenticated => "authenticated",
+        Protection::Encrypted => "encrypted",
+    }
+}

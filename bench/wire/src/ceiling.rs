@@ -1,0 +1,145 @@
+//! What UDP can do here when nothing is in its way: no protocol, no protection, batches as large as the kernel takes them,
+//! and a sender that knows through shared memory what has arrived.
+
+use crate::goodput::Meter;
+use crate::latency::RoundTrips;
+use crate::network::Side;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// What is sent over and over: one message of the others.
+const MESSAGE: usize = 1 << 20;
+/// Bytes under way at the most.
+const WINDOW: u64 = 1 << 20;
+/// What one call sends at the most.
+const BATCH: usize = 65_000;
+/// What did not arrive within so long never will.
+const PATIENCE: Duration = Duration::from_millis(20);
+const BUFFER: usize = 64 << 20;
+const PORT: u16 = 47_801;
+
+fn wrong(what: &'static str) -> impl Fn(Errno) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+fn socket(side: Side) -> Result<UdpSocket, String> {
+    let address = side.address(0, PORT);
+    UdpSocket::bind(address).map_err(|error| format!("{address}: {error}"))
+}
+
+/// Sends datagrams with so much payload.
+pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
+    let socket = socket(Side::Sender)?;
+    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+    setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(wrong("send buffer"))?;
+    let to = SockaddrIn6::from(Side::Receiver.address(0, PORT));
+    let segment = payload as u16;
+    let batch = BATCH / payload as usize * payload as usize;
+    let source = vec![0x5a; MESSAGE + batch];
+    let (mut sent, mut lost, mut at) = (0, 0, 0);
+    let mut progress = (0, Instant::now());
+    while !meter.is_over() {
+        let arrived = meter.total();
+        if sent - lost > arrived + WINDOW {
+            if arrived != progress.0 {
+                progress = (arrived, Instant::now());
+            } else if progress.1.elapsed() > PATIENCE {
+                lost = sent - arrived;
+                progress.1 = Instant::now();
+            }
+            continue;
+        }
+        progress.1 = Instant::now();
+        let slices = [IoSlice::new(&source[at..at + batch])];
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        match sendmsg(socket.as_raw_fd(), &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to)) {
+            Ok(bytes) => {
+                sent += bytes as u64;
+                at = (at + bytes) % MESSAGE;
+            }
+            // The receiver may still be opening its socket, and a full buffer empties.
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ECONNREFUSED) => {}
+            Err(error) => return Err(format!("sendmsg: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Receives, and copies everything once to where it belongs.
+pub(crate) fn receive(meter: &Meter) -> Result<(), String> {
+    let socket = socket(Side::Receiver)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(wrong("receive buffer"))?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(wrong("GRO"))?;
+    let mut buffer = vec![0; 65_536];
+    let mut place = vec![0; MESSAGE + buffer.len()];
+    let mut at = 0;
+    while !meter.is_over() {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        match recvmsg::<SockaddrIn6>(socket.as_raw_fd(), &mut slices, None, MsgFlags::MSG_DONTWAIT) {
+            Ok(got) => {
+                let bytes = got.bytes;
+                place[at..at + bytes].copy_from_slice(&buffer[..bytes]);
+                at = (at + bytes) % MESSAGE;
+                meter.add(bytes as u64);
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(error) => return Err(format!("recvmsg: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// A socket for round trips: it never blocks, or blocks for a while.
+fn ping_socket(side: Side, spin: bool) -> Result<UdpSocket, String> {
+    let socket = socket(side)?;
+    let set =
+        if spin { socket.set_nonblocking(true) } else { socket.set_read_timeout(Some(Duration::from_millis(100))) };
+    set.map_err(|error| error.to_string())?;
+    Ok(socket)
+}
+
+/// Sends 64 bytes and waits for them, again and again.
+pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
+    let socket = ping_socket(Side::Sender, spin)?;
+    let (to, mut buffer) = (Side::Receiver.address(0, PORT), [0; 64]);
+    while !trips.is_over() {
+        let began = Instant::now();
+        socket.send_to(&buffer, to).map_err(|error| format!("send: {error}"))?;
+        // What got lost, above all before the other side was there, is sent again.
+        while !trips.is_over() && began.elapsed() < PATIENCE * 5 {
+            match socket.recv(&mut buffer) {
+                Ok(_) => {
+                    trips.add(began.elapsed());
+                    break;
+                }
+                Err(error) if again(&error) => {}
+                Err(error) => return Err(format!("receive: {error}")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends back what comes.
+pub(crate) fn pong(trips: &RoundTrips, spin: bool) -> Result<(), String> {
+    let socket = ping_socket(Side::Receiver, spin)?;
+    let mut buffer = [0; 64];
+    while !trips.is_over() {
+        match socket.recv_from(&mut buffer) {
+            Ok((bytes, from)) => {
+                socket.send_to(&buffer[..bytes], from).map_err(|error| format!("send: {error}"))?;
+            }
+            Err(error) if again(&error) => {}
+            Err(error) => return Err(format!("receive: {error}")),
+        }
+    }
+    Ok(())
+}
+
+fn again(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused)
+}

@@ -1,0 +1,43 @@
+//! Which core each side has, how those two sit, and whether anybody else uses them.
+
+use crate::network::Side;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use strandway_udp::doctor::{self, Verdict};
+
+/// Binds the calling thread, and what it starts, to the core of a side.
+pub(crate) fn pin(side: Side) -> Result<(), String> {
+    let allowed = allowed()?;
+    let core = match side {
+        Side::Sender => allowed.first(),
+        Side::Receiver => allowed.get(1).or(allowed.first()),
+    };
+    let mut set = CpuSet::new();
+    set.set(*core.ok_or("no core to run on")?);
+    sched_setaffinity(None, &set).map_err(|error| format!("cannot choose a core: {error}"))
+}
+
+/// The cores that this process may use.
+fn allowed() -> Result<Vec<usize>, String> {
+    // Of the process, whose first thread is never pinned.
+    let process = rustix::process::getpid();
+    let set = sched_getaffinity(Some(process)).map_err(|error| format!("cannot ask for cores: {error}"))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+/// What to know about this machine before believing a number, as Markdown lines.
+pub(crate) fn describe() -> Result<Vec<String>, String> {
+    let cores = allowed()?;
+    let mut lines = vec![format!("- cores: {}", cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))];
+    if cores.len() < 2 {
+        lines.push("- **one core for both sides: nothing below says anything about speed**".into());
+    }
+    for finding in doctor::examine() {
+        if ["kernel", "load", "cache line between two cores"].contains(&finding.what) {
+            lines.push(format!("- {}: {}", finding.what, finding.value));
+            if finding.verdict != Verdict::Good {
+                lines.push(format!("  - **warning**: {}", finding.advice));
+            }
+        }
+    }
+    Ok(lines)
+}

@@ -1,0 +1,150 @@
+//! Strandway's wire beside its rivals, in one run: every row is measured in turns with all others.
+
+mod bandwidth;
+mod bursts;
+mod ceiling;
+mod contest;
+mod cores;
+mod cut;
+mod goodput;
+mod latency;
+mod libfabric;
+mod loss;
+mod network;
+mod ours;
+mod planes;
+mod quic;
+mod tcp;
+
+use network::Network;
+use std::io::Write;
+use std::process::ExitCode;
+use strandway_proto::Span;
+
+const SECTIONS: [&str; 6] = ["bandwidth", "latency", "bursts", "planes", "cut", "loss"];
+const USAGE: &str = "\
+usage: strandway-bench-wire [bandwidth|latency|bursts|planes|cut|loss|all]... [OPTIONS]
+
+  --rounds N         rounds of every row (5)
+  --seconds S        how long a transfer is measured (1)
+  --bytes N          bytes of a transfer that is cut (268435456)
+  --full             the same as --bytes 1073741824
+  --base-rtt-us N    base_rtt of our nodes where planes are shaped (2000)
+  --json FILE|-      all rows as JSON; `-`: to standard output, instead of tables
+";
+
+/// What to measure, and how.
+struct Options {
+    sections: Vec<&'static str>,
+    rounds: usize,
+    seconds: f64,
+    bytes: usize,
+    base_rtt: Span,
+    json: Option<String>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+        let base_rtt = Span::from_us(2_000);
+        let mut options =
+            Options { sections: Vec::new(), rounds: 5, seconds: 1.0, bytes: 256 << 20, base_rtt, json: None };
+        while let Some(argument) = arguments.next() {
+            let mut number = |least: f64, most: f64| -> Result<f64, String> {
+                let value = arguments.next().and_then(|value| value.parse().ok());
+                value
+                    .filter(|value| (least..=most).contains(value))
+                    .ok_or_else(|| format!("{argument}: give a number from {least} to {most}"))
+            };
+            match argument.as_str() {
+                "--rounds" => options.rounds = number(1.0, 1e3)? as usize,
+                "--seconds" => options.seconds = number(0.05, 600.0)?,
+                // Less is over before a plane was cut and healed.
+                "--bytes" => options.bytes = number(1.5e8, 1.7e10)? as usize,
+                "--full" => options.bytes = 1 << 30,
+                "--base-rtt-us" => options.base_rtt = Span::from_us(number(1.0, 1e6)? as u64),
+                "--json" => options.json = Some(arguments.next().ok_or("--json: give a file, or -")?),
+                "all" => options.sections.extend(SECTIONS),
+                other => match SECTIONS.iter().find(|section| **section == other) {
+                    Some(section) => options.sections.push(section),
+                    None => return Err(format!("{other}: there is no such section or option")),
+                },
+            }
+        }
+        if options.sections.is_empty() {
+            options.sections.extend(SECTIONS);
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(said) => {
+            eprint!("{said}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(said) => {
+            eprintln!("{said}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    if let Some(said) = network::missing(&["ip", "tc", "nft", "ethtool"]) {
+        return Err(said);
+    }
+    let handler = || {
+        libfabric::stop();
+        network::remove();
+        std::process::exit(130);
+    };
+    ctrlc::set_handler(handler).map_err(|error| format!("Ctrl-C: {error}"))?;
+    // Better now than after half an hour.
+    let mut file = match options.json.as_deref() {
+        None | Some("-") => None,
+        Some(path) => Some((path, std::fs::File::create(path).map_err(|error| format!("{path}: {error}"))?)),
+    };
+    let quiet = options.json.as_deref() == Some("-");
+    let machine = cores::describe()?;
+    let head = format!("# The wire, median of {} rounds\n\n{}\n", options.rounds, machine.join("\n"));
+    if quiet {
+        eprint!("{head}")
+    } else {
+        print!("{head}")
+    }
+    let network = Network::build()?;
+    let mut objects = Vec::new();
+    for section in SECTIONS.into_iter().filter(|section| options.sections.contains(section)) {
+        let make = match section {
+            "bandwidth" => bandwidth::contest,
+            "latency" => latency::contest,
+            "bursts" => bursts::contest,
+            "planes" => planes::contest,
+            "cut" => cut::contest,
+            _ => loss::contest,
+        };
+        let mut contest = make(&network, options)?;
+        contest.run(options.rounds);
+        if !quiet {
+            print!("{}", contest.markdown());
+        }
+        objects.extend(contest.json());
+    }
+    let text = format!("{:#}\n", serde_json::Value::Array(objects));
+    if quiet {
+        print!("{text}");
+    }
+    if let Some((path, file)) = &mut file {
+        file.write_all(text.as_bytes()).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
+}

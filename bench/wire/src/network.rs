@@ -1,0 +1,295 @@
+//! Two network namespaces, one per side, and the wires between them.
+
+use crate::cores;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// Wires between the two sides.
+pub(crate) const PLANES: usize = 4;
+/// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; larger batches are cut by the shaper.
+const SHAPER_BURST: u32 = 20_000;
+/// Bytes that wait at a shaped port at the most: more than a socket's send buffer, so that a host's own port drops nothing.
+const SHAPER_LIMIT: u32 = 1_000_000;
+
+/// Who sends the payload, and who receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Sender,
+    Receiver,
+}
+
+impl Side {
+    const BOTH: [Side; 2] = [Side::Sender, Side::Receiver];
+
+    fn name(self) -> String {
+        let letter = if self == Side::Sender { 'a' } else { 'b' };
+        format!("swb{}-{letter}", std::process::id())
+    }
+
+    /// Its address on a plane.
+    pub(crate) fn address(self, plane: usize, port: u16) -> SocketAddrV6 {
+        let host = if self == Side::Sender { 1 } else { 2 };
+        SocketAddrV6::new(Ipv6Addr::new(0xfd00, plane as u16, 0, 0, 0, 0, 0, host), port, 0, 0)
+    }
+
+    /// Its addresses on the first so many planes.
+    pub(crate) fn addresses(self, planes: usize, port: u16) -> Vec<SocketAddrV6> {
+        (0..planes).map(|plane| self.address(plane, port)).collect()
+    }
+}
+
+/// How the wires are: all of them alike, both ways alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wire {
+    /// Largest IP packet.
+    pub(crate) mtu: u32,
+    /// Rate of each port, if it is shaped.
+    pub(crate) rate_mbps: Option<u32>,
+    /// Packets in a million that are lost on the way.
+    pub(crate) loss_ppm: u32,
+    /// Do batches cross in one piece? If not, the sending host cuts them, and they are lost packet by packet.
+    pub(crate) batches: bool,
+}
+
+impl Wire {
+    /// As fast as it goes.
+    pub(crate) const fn plain(mtu: u32) -> Wire {
+        Wire { mtu, rate_mbps: None, loss_ppm: 0, batches: true }
+    }
+
+    /// Each port sends at that rate.
+    pub(crate) const fn shaped(mtu: u32, rate_mbps: u32) -> Wire {
+        Wire { rate_mbps: Some(rate_mbps), ..Wire::plain(mtu) }
+    }
+}
+
+/// The namespaces; they go with it.
+pub(crate) struct Network {
+    now: Mutex<Wire>,
+}
+
+impl Network {
+    pub(crate) fn build() -> Result<Network, String> {
+        remove_orphans();
+        let network = Network { now: Mutex::new(Wire::plain(1_500)) };
+        for side in Side::BOTH {
+            run("ip", &["netns", "add", &side.name()])?;
+        }
+        network.within(Side::Sender, || {
+            for plane in 0..PLANES {
+                let (port, there) = (port(plane), Side::Receiver.name());
+                run("ip", &["link", "add", &port, "type", "veth", "peer", "name", &port, "netns", &there])?;
+            }
+            Ok(())
+        })?;
+        for side in Side::BOTH {
+            network.within(side, || {
+                // A port that comes back has its addresses, as with any network manager.
+                std::fs::write("/proc/sys/net/ipv6/conf/all/keep_addr_on_down", "1")
+                    .map_err(|error| format!("keep_addr_on_down: {error}"))?;
+                run("ip", &["link", "set", "lo", "up"])?;
+                for plane in 0..PLANES {
+                    let address = format!("{}/64", side.address(plane, 0).ip());
+                    run("ip", &["address", "add", &address, "dev", &port(plane), "nodad"])?;
+                    run("ip", &["link", "set", &port(plane), "up"])?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(network)
+    }
+
+    /// Takes the calling thread, and what it starts, to a side: its namespace and its core.
+    pub(crate) fn enter(side: Side) -> Result<(), String> {
+        let path = format!("/run/netns/{}", side.name());
+        let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|error| format!("cannot enter {path}: {error}"))
+    }
+
+    /// Does something inside a namespace, on whatever core.
+    fn within(&self, side: Side, work: impl FnOnce() -> Result<(), String> + Send) -> Result<(), String> {
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| {
+                Network::enter(side)?;
+                work()
+            });
+            working.join().unwrap_or_else(|_| Err("a thread panicked".into()))
+        })
+    }
+
+    /// Makes the wires so.
+    pub(crate) fn set(&self, wire: Wire) -> Result<(), String> {
+        let mut now = self.now.lock().map_err(|_| "a thread panicked")?;
+        if *now == wire {
+            return Ok(());
+        }
+        for side in Side::BOTH {
+            self.within(side, || {
+                for plane in 0..PLANES {
+                    let port = port(plane);
+                    if now.mtu != wire.mtu {
+                        run("ip", &["link", "set", &port, "mtu", &wire.mtu.to_string()])?;
+                    }
+                    if now.rate_mbps != wire.rate_mbps {
+                        shape(&port, wire.rate_mbps)?;
+                    }
+                    if now.loss_ppm != wire.loss_ppm {
+                        lose(&port, wire.loss_ppm)?;
+                    }
+                    if now.batches != wire.batches {
+                        let on = if wire.batches { "on" } else { "off" };
+                        let each = ["tx-udp-segmentation", "tso", "gso", "gro"];
+                        let features: Vec<&str> = each.into_iter().flat_map(|feature| [feature, on]).collect();
+                        // GRO of a veth is off unless asked for; a kernel that fixes it is as good.
+                        run("ethtool", &[&["-K", port.as_str()], features.as_slice()].concat())?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        *now = wire;
+        Ok(())
+    }
+
+    /// Takes the sender's own port of a plane down, or up.
+    pub(crate) fn port(&self, plane: usize, up: bool) -> Result<(), String> {
+        let state = if up { "up" } else { "down" };
+        self.within(Side::Sender, || run("ip", &["link", "set", &port(plane), state]))
+    }
+
+    /// Loses everything on a plane, both ways, and tells nobody; or stops doing so.
+    pub(crate) fn silence(&self, plane: usize, silent: bool) -> Result<(), String> {
+        let ppm = if silent { 1_000_000 } else { 0 };
+        for side in Side::BOTH {
+            self.within(side, || lose(&port(plane), ppm))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        remove();
+    }
+}
+
+/// Removes the namespaces of this process; harmless without any.
+pub(crate) fn remove() {
+    for side in Side::BOTH {
+        delete(&side.name());
+    }
+}
+
+fn delete(name: &str) {
+    let _ = Command::new("ip").args(["netns", "delete", name]).stderr(Stdio::null()).status();
+}
+
+/// Removes what a killed run of this program has left.
+fn remove_orphans() {
+    let Ok(entries) = std::fs::read_dir("/run/netns") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix("swb").and_then(|rest| rest.strip_suffix("-a").or(rest.strip_suffix("-b")));
+        let Some(pid) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            delete(&name);
+        }
+    }
+}
+
+fn port(plane: usize) -> String {
+    format!("p{plane}")
+}
+
+fn shape(port: &str, rate_mbps: Option<u32>) -> Result<(), String> {
+    let Some(rate) = rate_mbps else { return run("tc", &["qdisc", "delete", "dev", port, "root"]) };
+    let (rate, burst, limit) = (format!("{rate}mbit"), SHAPER_BURST.to_string(), SHAPER_LIMIT.to_string());
+    let tbf = ["qdisc", "replace", "dev", port, "root", "tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+    run("tc", &tbf)
+}
+
+/// Drops so many of a million packets that arrive at a port.
+fn lose(port: &str, ppm: u32) -> Result<(), String> {
+    let remove = format!("add table netdev loss_{port}\ndelete table netdev loss_{port}\n");
+    let which = match ppm {
+        0 => return feed("nft", &["-f", "-"], &remove),
+        1_000_000.. => "drop".to_string(),
+        ppm => format!("numgen random mod 1000000 < {ppm} drop"),
+    };
+    let add = format!(
+        "table netdev loss_{port} {{\n chain c {{\n  type filter hook ingress device \"{port}\" priority 0;\n  {which}\n }}\n}}\n"
+    );
+    feed("nft", &["-f", "-"], &(remove + &add))
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    feed(program, arguments, "")
+}
+
+/// Runs a program with that text as its input; what it complained of, if it failed.
+fn feed(program: &str, arguments: &[&str], text: &str) -> Result<(), String> {
+    let wrong = |error: std::io::Error| format!("{program}: {error}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(wrong)?;
+    if let Some(mut input) = child.stdin.take() {
+        // A program that does not read it is no worse for that.
+        let _ = input.write_all(text.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(wrong)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{program} {}: {}", arguments.join(" "), said.trim()))
+}
+
+/// What is missing for this program to run at all, in one sentence.
+pub(crate) fn missing(programs: &[&str]) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("it makes network namespaces: run it as root".into());
+    }
+    let absent = |program: &&&str| {
+        let tried = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        // Some do not know the option, but all of them are found.
+        tried.is_err()
+    };
+    let absent: Vec<&str> = programs.iter().filter(absent).copied().collect();
+    let packages = "Debian packages iproute2, nftables, ethtool";
+    (!absent.is_empty()).then(|| format!("not installed: {} ({packages})", absent.join(", ")))
+}
+
+/// Runs both sides of something, each in its namespace and on its core, while `watch` looks on from outside.
+pub(crate) fn both<T: Send, U: Send, V>(
+    sender: impl FnOnce() -> Result<T, String> + Send,
+    receiver: impl FnOnce() -> Result<U, String> + Send,
+    watch: impl FnOnce() -> V,
+) -> Result<(T, U, V), String> {
+    std::thread::scope(|scope| {
+        let start = |side| -> Result<(), String> {
+            Network::enter(side)?;
+            cores::pin(side)
+        };
+        let receiving = scope.spawn(move || start(Side::Receiver).and_then(|()| receiver()));
+        let sending = scope.spawn(move || start(Side::Sender).and_then(|()| sender()));
+        let watched = watch();
+        let received = receiving.join().unwrap_or_else(|_| Err("the receiver panicked".into()));
+        let sent = sending.join().unwrap_or_else(|_| Err("the sender panicked".into()));
+        match (sent, received) {
+            (Ok(sent), Ok(received)) => Ok((sent, received, watched)),
+            (Err(said), Ok(_)) | (Ok(_), Err(said)) => Err(said),
+            // The one is often a consequence of the other.
+            (Err(first), Err(second)) => Err(format!("{first}; {second}")),
+        }
+    })
+}

@@ -1,0 +1,170 @@
+//! Two nodes of ours, one per side, and a transfer between them.
+
+use crate::goodput::Meter;
+use crate::network::Side;
+use std::time::{Duration, Instant};
+use strandway_proto::{Rate, Span};
+use strandway_udp::{Completion, Config, Connection, Error, Node, Reason, Region, RemoteRegion};
+
+const PORT: u16 = 47_810;
+/// Bytes of a message.
+pub(crate) const MESSAGE: usize = 1 << 20;
+/// Messages under way.
+const DEPTH: usize = 8;
+/// Bytes of a key to remote memory.
+const KEY: usize = 16;
+/// How often the receiver tells what has arrived.
+const TELL: Duration = Duration::from_millis(1);
+const START: Duration = Duration::from_secs(10);
+/// Ethernet's header, which a shaper counts.
+const ETHERNET: u32 = 14;
+
+/// What our nodes are like, but for their addresses.
+#[derive(Clone)]
+pub(crate) struct Ours {
+    /// Without planes.
+    pub(crate) config: Config,
+    pub(crate) planes: usize,
+}
+
+impl Ours {
+    /// One plane and the defaults, with that profile and payload.
+    pub(crate) fn new(profile: &str, payload: u32) -> Result<Ours, String> {
+        // No secret: nobody else is on this wire.
+        let mut config = Config::new(&[0x5a; 32]).and_then(|config| config.profile(profile)).map_err(text)?;
+        config.payload = payload;
+        Ok(Ours { config, planes: 1 })
+    }
+
+    /// Over so many planes, each of which is shaped to that rate.
+    pub(crate) fn over(mut self, planes: usize, rate_mbps: u32, base_rtt: Span) -> Ours {
+        self.planes = planes;
+        self.config.rate = Rate(u64::from(rate_mbps) * 1_000_000 * planes as u64);
+        self.config.base_rtt = base_rtt;
+        self
+    }
+
+    /// Payload that a wire of some rate carries when it is full of our packets, in the unit of the rate.
+    pub(crate) fn payload_share(&self) -> f64 {
+        let payload = self.config.payload;
+        f64::from(payload) / f64::from(payload + self.config.overhead() + ETHERNET)
+    }
+
+    /// The node of one side, which the calling thread has entered. `pair`: there may be several of them.
+    pub(crate) fn node(&self, side: Side, pair: u16) -> Result<Node, String> {
+        let mut config = self.config.clone();
+        config.planes = side.addresses(self.planes, if side == Side::Sender { 0 } else { PORT + pair });
+        Node::bind(config).map_err(text)
+    }
+
+    /// Where the receiver is.
+    pub(crate) fn peer(&self, pair: u16) -> Vec<std::net::SocketAddrV6> {
+        Side::Receiver.addresses(self.planes, PORT + pair)
+    }
+
+    /// Writes messages into the receiver's memory: the first one over and over, or all of `memory` once.
+    pub(crate) fn send(&self, meter: &Meter, memory: Vec<u8>, once: bool) -> Result<(), String> {
+        let mut node = self.node(Side::Sender, 0)?;
+        let (connection, remote) = self.meet(&mut node)?;
+        let size = memory.len();
+        let outbox = node.register(memory);
+        let (mut at, mut under_way) = (0, 0);
+        while !meter.is_over() {
+            while under_way < DEPTH && at < size {
+                let end = size.min(at + MESSAGE);
+                let immediate = (once && end == size).then_some(1);
+                node.write(connection, outbox, at..end, remote, at as u64, immediate).map_err(text)?;
+                under_way += 1;
+                at = if once { end } else { 0 };
+            }
+            match node.wait(Duration::from_millis(50)).map_err(text)? {
+                Some(Completion::Sent { .. }) => under_way -= 1,
+                // The receiver may see first that it is over.
+                Some(Completion::Closed { reason: Reason::ByPeer, .. }) if once || meter.is_over() => return Ok(()),
+                Some(Completion::Closed { reason, .. }) => return Err(reason.to_string()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects, and waits for the key to the receiver's memory.
+    fn meet(&self, node: &mut Node) -> Result<(Connection, RemoteRegion), String> {
+        let connection = node.connect(&self.peer(0)).map_err(text)?;
+        let control = node.register(vec![0; KEY]);
+        let until = Instant::now() + START;
+        while Instant::now() < until {
+            match node.wait(Duration::from_millis(50)).map_err(text)? {
+                Some(Completion::Connected { .. }) => drop(node.recv(connection, control, 0..KEY).map_err(text)?),
+                Some(Completion::Received { .. }) => {
+                    let key = node.memory(control).map_err(text)?.first_chunk().copied().unwrap_or_default();
+                    return Ok((connection, RemoteRegion::from_bytes(key)));
+                }
+                Some(Completion::Closed { reason, .. }) => return Err(reason.to_string()),
+                _ => {}
+            }
+        }
+        Err("no key to the receiver's memory came".into())
+    }
+
+    /// Lets one sender write into `size` bytes of memory, and tells what arrives, until it is over or the last message is here.
+    /// The memory, and whether it was the latter. `each` is told of what arrived on each plane now and then.
+    pub(crate) fn receive(
+        &self,
+        meter: &Meter,
+        size: usize,
+        every: Duration,
+        mut each: impl FnMut(Instant, &[u64]),
+    ) -> Result<(Vec<u8>, bool), String> {
+        let mut node = self.node(Side::Receiver, 0)?;
+        let (inbox, mut peer) = (node.register(vec![0; size]), None);
+        let mut next = Instant::now() + every;
+        while !meter.is_over() {
+            let left = next.saturating_duration_since(Instant::now());
+            match node.wait(left).map_err(text)? {
+                Some(Completion::Accepted { connection, .. }) => {
+                    admit(&mut node, connection, inbox, size)?;
+                    peer = Some(connection);
+                }
+                Some(Completion::Written { immediate: 1, .. }) => {
+                    return Ok((node.deregister(inbox).map_err(text)?, true));
+                }
+                Some(Completion::Closed { .. }) if meter.is_over() => break,
+                Some(Completion::Closed { reason, .. }) => return Err(reason.to_string()),
+                _ => {}
+            }
+            let now = Instant::now();
+            if now >= next
+                && let Some(connection) = peer
+            {
+                let counters = node.connection_counters(connection).map_err(text)?;
+                meter.tell(&counters.received_bytes);
+                each(now, &counters.received_bytes);
+            }
+            if now >= next {
+                next = now + every;
+            }
+        }
+        Ok((Vec::new(), false))
+    }
+
+    /// Goodput per plane, in Gb/s.
+    pub(crate) fn goodput(&self, seconds: f64) -> Result<Vec<f64>, String> {
+        let sender = |meter: &Meter| self.send(meter, vec![0x5a; MESSAGE], false);
+        let receiver = |meter: &Meter| self.receive(meter, MESSAGE, TELL, |_, _| {}).map(drop);
+        let planes = crate::goodput::goodput(seconds, sender, receiver)?;
+        Ok(planes[..self.planes].to_vec())
+    }
+}
+
+/// Opens memory to a sender that has come.
+fn admit(node: &mut Node, connection: Connection, inbox: Region, size: usize) -> Result<(), String> {
+    let key = node.expose(connection, inbox, 0..size).map_err(text)?;
+    let control = node.register(key.to_bytes().to_vec());
+    node.send(connection, control, 0..KEY).map_err(text)?;
+    Ok(())
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}

@@ -1,0 +1,120 @@
+//! QUIC by quinn: one stream, AES-128-GCM, its own defaults but for windows that do not hold it back.
+
+use crate::goodput::Meter;
+use crate::network::Side;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MESSAGE: usize = 1 << 20;
+const WINDOW: u32 = 16 << 20;
+const PORT: u16 = 47_803;
+const NAME: &str = "wire.bench";
+/// IPv6 and UDP headers.
+const HEADERS: u16 = 48;
+
+/// What the receiver shows, and what the sender knows it by.
+pub(crate) struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivatePkcs8KeyDer<'static>,
+}
+
+impl Identity {
+    pub(crate) fn new() -> Result<Identity, String> {
+        let made = rcgen::generate_simple_self_signed([NAME.to_string()]).map_err(|error| error.to_string())?;
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        Ok(Identity { certificate: made.cert.der().clone(), key })
+    }
+}
+
+/// What is wrong with one step.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// With the cipher that ours uses, too.
+fn provider() -> Arc<CryptoProvider> {
+    let cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
+    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+}
+
+fn transport(mtu: u16) -> Arc<TransportConfig> {
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(mtu - HEADERS);
+    let mut transport = TransportConfig::default();
+    transport
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(WINDOW))
+        .send_window(u64::from(WINDOW))
+        .mtu_discovery_config(Some(discovery));
+    Arc::new(transport)
+}
+
+/// Runs on this thread, until it is done or the measurement is over.
+fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
+    let over = async {
+        while !meter.is_over() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            outcome = work => if meter.is_over() { Ok(()) } else { outcome },
+            outcome = over => outcome,
+        }
+    })
+}
+
+/// Writes a mebibyte at a time.
+pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(identity.certificate.clone()).map_err(text)?;
+    let tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(text)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(text)?));
+    config.transport_config(transport(mtu as u16));
+    run(meter, async {
+        let endpoint = Endpoint::client(Side::Sender.address(0, 0).into()).map_err(text)?;
+        let to = Side::Receiver.address(0, PORT).into();
+        let connecting = endpoint.connect_with(config, to, NAME).map_err(text)?;
+        let connection = connecting.await.map_err(text)?;
+        let mut stream = connection.open_uni().await.map_err(text)?;
+        let message = vec![0x5a; MESSAGE];
+        loop {
+            stream.write_all(&message).await.map_err(text)?;
+        }
+    })
+}
+
+/// Reads it into one place.
+pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
+    let key = PrivateKeyDer::Pkcs8(identity.key.clone_key());
+    let tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(text)?
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.certificate.clone()], key)
+        .map_err(text)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(text)?));
+    config.transport_config(transport(mtu as u16));
+    run(meter, async {
+        let endpoint = Endpoint::server(config, Side::Receiver.address(0, PORT).into()).map_err(text)?;
+        let incoming = endpoint.accept().await.ok_or("the endpoint closed")?;
+        let connection = incoming.await.map_err(text)?;
+        let mut stream = connection.accept_uni().await.map_err(text)?;
+        let mut place = vec![0; MESSAGE];
+        while let Some(bytes) = stream.read(&mut place).await.map_err(text)? {
+            meter.add(bytes as u64);
+        }
+        Ok(())
+    })
+}
