@@ -175,15 +175,19 @@ impl Connection {
     /// drawing advances the spray.
     #[inline]
     pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
+        let mut probes = false;
         if self.reliability.wants_probe() {
-            let Some(path) = self.path.next(now, free) else { return Polled::NoPort };
-            let Some(number) = self.reliability.take_probe(now) else {
-                unreachable!("a probe that is wanted is given")
-            };
-            self.stats.probes += 1;
-            return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
+            // Without a good path on these ports, only probes of paths can bring one back: they must have their turn.
+            probes = true;
+            if let Some(path) = self.path.next(now, free) {
+                let Some(number) = self.reliability.take_probe(now) else {
+                    unreachable!("a probe that is wanted is given")
+                };
+                self.stats.probes += 1;
+                return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
+            }
         }
-        let probes = self.path.wants_probe(self.is_active());
+        probes |= self.path.wants_probe(self.is_active());
         if probes && let Some(probe) = self.path.take_probe(now, free) {
             self.stats.probes += 1;
             return Polled::Packet(self.path_probe(probe), true);

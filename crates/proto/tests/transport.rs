@@ -101,3 +101,38 @@ fn no_round_trip_counts_as_shorter_than_the_least() {
     let (short, floored) = (window(Span::ZERO), window(Span::from_us(100)));
     assert!(floored.0 > 10 * short.0, "the window is for the round trip that is believed: {short:?}, {floored:?}");
 }
+
+/// A world may offer a port for as long as it likes; what is held against its paths must not lock it for ever.
+#[test]
+fn the_only_port_that_is_offered_is_used_again_once_it_works() {
+    let mut sender = endpoint("mrc", |_| {});
+    let mut receiver = endpoint("mrc", |_| {});
+    let ports = Ports { data: 0b10, control: 0b10 };
+    let mut now = Time::ZERO;
+    let mut deliver = |sender: &mut Endpoint, receiver: &mut Endpoint, works: bool, for_: Span| {
+        let until = now + for_;
+        while now < until {
+            now = now + Span::from_us(10);
+            for endpoint in [&mut *sender, &mut *receiver] {
+                if endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                    endpoint.handle_timeout(now);
+                }
+            }
+            for _ in 0..8 {
+                if let Some(packet) = sender.poll_transmit(now, ports).filter(|_| works) {
+                    receiver.handle_packet(now, &packet);
+                }
+                // The receiver's own message does not matter here.
+                let answer = receiver.poll_transmit(now, Ports { data: 0, control: 0b10 });
+                if let Some(packet) = answer.filter(|_| works) {
+                    sender.handle_packet(now, &packet);
+                }
+            }
+        }
+    };
+    deliver(&mut sender, &mut receiver, false, Span::from_ms(200));
+    assert_eq!(sender.planes(ONLY)[1].good, 0, "every path of that port is assumed bad");
+    assert!(sender.planes(ONLY)[0].good > 0, "and nothing is known against the other, which is not offered");
+    deliver(&mut sender, &mut receiver, true, Span::from_ms(400));
+    assert_eq!(receiver.stats(ONLY).delivered_bytes, 1 << 20, "{:?}", sender.planes(ONLY));
+}

@@ -77,6 +77,19 @@ impl Routes {
         }
     }
 
+    /// The same for acknowledgements, pings and the like, by which peers learn where to answer.
+    pub(crate) fn resolve_small(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {
+        match self {
+            Routes::SourcePorts(_) => (peer, 0),
+            Routes::Addresses | Routes::Srv6 { .. } => self.resolve(peer, path),
+        }
+    }
+
+    /// Does data come from where its sender wants to be answered?
+    pub(crate) fn data_tells_peer(&self) -> bool {
+        !matches!(self, Routes::SourcePorts(_))
+    }
+
     /// Does a datagram from `from` show that a peer has moved there from `known`? Its other source ports do not.
     pub(crate) fn has_moved(&self, known: SocketAddrV6, from: SocketAddrV6) -> bool {
         match self {

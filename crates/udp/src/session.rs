@@ -80,6 +80,8 @@ pub(crate) struct Session {
     remote: u64,
     endpoint: Endpoint,
     format: WireFormat,
+    /// The engine keeps a record of every path: what the pings of planes say is for people.
+    engine_knows: bool,
     sealer: Sealer,
     opener: Opener,
     sides: Vec<Side>,
@@ -147,11 +149,13 @@ impl Session {
         let (ours, theirs) =
             if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
         let planes = peers.len();
+        let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
             remote,
             endpoint,
             format,
+            engine_knows,
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection),
             sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
@@ -187,7 +191,7 @@ impl Session {
             engine: *self.endpoint.stats(ONLY),
             window: self.endpoint.window(ONLY),
             active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
-            up: self.sides.iter().map(|side| side.is_used() && side.peer.is_some()).collect(),
+            up: self.sides.iter().map(|side| side.is_used(false) && side.peer.is_some()).collect(),
             ..self.counters.clone()
         }
     }
@@ -267,7 +271,8 @@ impl Session {
         let Some(side) = self.sides.get_mut(plane) else { return Ok(()) };
         side.heard = now;
         // A peer may move; only its newest datagram says where it is.
-        if side.peer.is_none_or(|known| newest && around.routes.has_moved(known, from)) {
+        let tells = sealed.kind != Kind::Data || around.routes.data_tells_peer();
+        if tells && side.peer.is_none_or(|known| newest && around.routes.has_moved(known, from)) {
             side.peer = Some(from);
         }
         if newest {
@@ -420,7 +425,7 @@ impl Session {
         }
         if self.credits_told != self.granted() {
             // Nothing carried the news of new receives: tell it.
-            let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used() && self.sides[i].peer.is_some());
+            let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
             if let Some(plane) = up {
                 self.ping(around, plane);
                 sent += 1;
@@ -486,7 +491,7 @@ impl Session {
         let header = self.header(kind, path);
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
-        around.planes[usize::from(path.port())].push(around.routes.resolve(to, path), class, length, |out| {
+        around.planes[usize::from(path.port())].push(around.routes.resolve_small(to, path), class, length, |out| {
             let start = out.len();
             encode_sealed(&header, out);
             out.extend_from_slice(body);

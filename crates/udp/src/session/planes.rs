@@ -29,22 +29,25 @@ impl Side {
         Side { peer, heard: now, ping: None, ping_at: now, up: true, port: true }
     }
 
-    /// May packets take it?
-    pub(super) fn is_used(&self) -> bool {
-        self.up && self.port
+    /// May packets take it? An engine that keeps a record of its paths finds out for itself which of them lead nowhere.
+    pub(super) fn is_used(&self, engine_knows: bool) -> bool {
+        (self.up || engine_knows) && self.port
     }
 }
 
 impl Session {
     /// Planes that take a packet now.
     pub(super) fn free(&self, planes: &[Plane]) -> u32 {
+        let knows = self.engine_knows;
         let open = |only_up: bool| {
             let each = self.sides.iter().zip(planes).enumerate();
-            each.filter(|(_, (side, plane))| side.peer.is_some() && (side.is_used() || !only_up) && plane.is_free())
-                .fold(0, |mask, (i, _)| mask | 1 << i)
+            each.filter(|(_, (side, plane))| {
+                side.peer.is_some() && (side.is_used(knows) || !only_up) && plane.is_free()
+            })
+            .fold(0, |mask, (i, _)| mask | 1 << i)
         };
         // With every plane silent there is nothing to lose.
-        open(self.sides.iter().any(|side| side.is_used() && side.peer.is_some()))
+        open(self.sides.iter().any(|side| side.is_used(knows) && side.peer.is_some()))
     }
 
     pub(super) fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize) {
