@@ -72,6 +72,8 @@ pub(crate) struct Memory {
     slots: Vec<Slot>,
     free: Vec<u32>,
     windows: HashMap<u64, Window>,
+    /// What was opened last, which the next packet is likely to name again.
+    recent: Option<(u64, Window)>,
 }
 
 impl Memory {
@@ -107,6 +109,7 @@ impl Memory {
         if self.slot(region)?.users > 0 {
             return Err(Error::RegionInUse);
         }
+        self.recent = None;
         self.windows.retain(|_, window| window.region != region);
         let slot = &mut self.slots[region.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -154,16 +157,25 @@ impl Memory {
     }
 
     pub(crate) fn revoke(&mut self, key: u64) -> bool {
+        self.recent = None;
         self.windows.remove(&key).is_some()
     }
 
     pub(crate) fn revoke_all(&mut self, owner: Connection) {
+        self.recent = None;
         self.windows.retain(|_, window| window.owner != owner);
     }
 
     /// `length` bytes from `start` on of what `key` opens to `owner`; `None` if it does not open them.
-    pub(crate) fn open(&self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
-        let window = self.windows.get(&key).filter(|window| window.owner == owner)?;
+    pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
+        let window = match self.recent {
+            Some((recent, window)) if recent == key => window,
+            _ => *self.windows.get(&key)?,
+        };
+        if window.owner != owner {
+            return None;
+        }
+        self.recent = Some((key, window));
         let end = start.checked_add(length as u64).filter(|&end| end <= window.bytes)?;
         let whole = self.bytes(window.region).ok()?.len() as u64;
         let (start, end) = (window.start.checked_add(start)?, window.start.checked_add(end)?);

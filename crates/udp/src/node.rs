@@ -152,6 +152,8 @@ pub struct Node {
     slots: Vec<Slot>,
     open: usize,
     ids: HashMap<u64, u32>,
+    /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
+    recent: Option<(u64, u32)>,
     answered: HashMap<[u8; NOISE_HELLO], Answered>,
     completions: VecDeque<Completion>,
     operations: u64,
@@ -206,6 +208,7 @@ impl Node {
             slots: Vec::new(),
             open: 0,
             ids: HashMap::new(),
+            recent: None,
             answered: HashMap::new(),
             completions: VecDeque::new(),
             operations: 0,
@@ -440,10 +443,17 @@ impl Node {
                 return;
             }
         };
-        let Some(&index) = self.ids.get(&sealed.connection) else {
-            self.counters.strays += 1;
-            return;
+        let index = match self.recent {
+            Some((id, index)) if id == sealed.connection => index,
+            _ => match self.ids.get(&sealed.connection) {
+                Some(&index) => index,
+                None => {
+                    self.counters.strays += 1;
+                    return;
+                }
+            },
         };
+        self.recent = Some((sealed.connection, index));
         let Some(State::Open(session)) = &mut self.slots[index as usize].state else {
             self.counters.strays += 1;
             return;
@@ -520,6 +530,7 @@ impl Node {
         let state = slot.state.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.ids.remove(&slot.id);
+        self.recent = None;
         self.open -= 1;
         self.memory.revoke_all(connection);
         let mut known = true;
