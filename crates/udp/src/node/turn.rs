@@ -146,12 +146,13 @@ impl Node {
         self.inbox = Some(inbox);
         self.watch_ports();
         moved |= self.let_connections_work(away);
-        if self.completions.is_empty() || !self.answers {
-            self.flush();
-        } else {
+        let arrived = |c: &Completion| matches!(c, Completion::Received { .. } | Completion::Written { .. });
+        if self.answers && self.completions.iter().any(arrived) {
             // The application is likely to answer at once, in the same datagrams.
             self.held = true;
             self.answers = false;
+        } else {
+            self.flush();
         }
         moved
     }
