@@ -136,3 +136,54 @@ fn the_only_port_that_is_offered_is_used_again_once_it_works() {
     deliver(&mut sender, &mut receiver, true, Span::from_ms(400));
     assert_eq!(receiver.stats(ONLY).delivered_bytes, 1 << 20, "{:?}", sender.planes(ONLY));
 }
+
+/// With two of three planes dead, and so few paths left that none is taken out, turns among planes must not fall into step with
+/// retries, or the last packet would take a dead plane for ever.
+#[test]
+fn a_packet_gets_through_by_the_one_plane_that_works() {
+    for bytes in [1_000, 4_096, 5_000, 9_000, 20_000, 50_000] {
+        let build = || {
+            let mut profile = Profile::preset("mrc").expect("a preset");
+            if let strandway_proto::path::PathConfig::Mrc(config) = &mut profile.path {
+                config.active_min = 1.0;
+            }
+            let environment = Environment {
+                rate: Rate::from_gbps(100),
+                ports: 3,
+                base_rtt: Span::from_us(100),
+                packet: profile.packet_bytes(),
+                trimming: false,
+                uplinks: [0; 2],
+                queue: Bytes(1 << 20),
+            };
+            let mut endpoint = Endpoint::new(HostId(0));
+            let random = Random::new(1, StreamKind::Connection, 0);
+            let (profile, peer) = (Arc::new(profile), HostId(1));
+            endpoint.open(OpenConnection { profile, environment, peer, peer_connection: ONLY, random });
+            endpoint
+        };
+        let (mut sender, mut receiver) = (build(), build());
+        sender.post(Time::ZERO, ONLY, Message { id: MessageId(0), bytes });
+        let all = Ports { data: 0b111, control: 0b111 };
+        let mut now = Time::ZERO;
+        while now < Time::ZERO + Span::from_ms(3_000) {
+            now = now + Span::from_us(20);
+            for endpoint in [&mut sender, &mut receiver] {
+                if endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                    endpoint.handle_timeout(now);
+                }
+            }
+            while let Some(packet) = sender.poll_transmit(now, all) {
+                if packet.path.port() == 1 {
+                    receiver.handle_packet(now, &packet);
+                }
+            }
+            while let Some(packet) = receiver.poll_transmit(now, all) {
+                if packet.path.port() == 1 {
+                    sender.handle_packet(now, &packet);
+                }
+            }
+        }
+        assert_eq!(receiver.stats(ONLY).delivered_bytes, bytes, "{:?}", sender.stats(ONLY));
+    }
+}

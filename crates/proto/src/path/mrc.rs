@@ -128,6 +128,8 @@ impl Mrc {
         let active = self.set.is_active(slot);
         if active && self.active_good() <= self.set.active_min {
             self.suppressed += 1;
+            // It stays in use, so that turns must not fall into step with what goes again: that would take this plane for ever.
+            self.turn = ((self.random.unit() * f64::from(self.ports)) as u8).min(self.ports - 1);
             return;
         }
         self.set.set_state(slot, State::AssumedBad);
