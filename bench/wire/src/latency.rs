@@ -122,7 +122,15 @@ fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch
 /// The same three numbers of ours: means of the medians, the worst 99th percentile, and all round trips together.
 fn round_trips(ours: &Ours, pairs: u16, seconds: f64) -> Result<Vec<f64>, String> {
     let duration = Duration::from_secs_f64(seconds);
-    let options = perf::Options { size: PING, connections: 1, duration, depth: 1, latency: true };
+    let options = perf::Options {
+        size: PING,
+        connections: 1,
+        duration,
+        depth: 1,
+        mode: perf::Mode::Latency,
+        interval: Duration::from_secs(1),
+        messages: None,
+    };
     let each = nodes(ours, pairs, &options)?;
     let p50 = each.iter().map(|one| one.rtt_p50_us).sum::<f64>() / each.len() as f64;
     let p99 = each.iter().map(|one| one.rtt_p99_us).fold(0.0, f64::max);
@@ -183,7 +191,15 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         let row = Row::new(table, name, &[Column::new("goodput together", "Gb/s")], move || {
             network.set(wire)?;
             let duration = Duration::from_secs_f64(seconds);
-            let options = perf::Options { size: MESSAGE as u64, connections: 1, duration, depth: 8, latency: false };
+            let options = perf::Options {
+                size: MESSAGE as u64,
+                connections: 1,
+                duration,
+                depth: 8,
+                mode: perf::Mode::Bandwidth,
+                interval: Duration::from_secs(1),
+                messages: None,
+            };
             Ok(vec![nodes(&ours, pairs, &options)?.iter().map(|one| one.goodput_gbps).sum()])
         });
         rows.push(if pairs == 1 { row } else { row.against(names[0]) });
