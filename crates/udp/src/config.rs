@@ -183,6 +183,10 @@ impl Config {
         profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
         // Whole packets, and no fewer bytes than asked for.
         profile.transport.burst = self.burst.div_ceil(self.payload).clamp(1, 65_535);
+        // Each acknowledgement costs both sides a system call: an eighth of what is under way, within what a SACK can tell.
+        let eighth = self.rate.bytes_in(self.base_rtt).0 / 8;
+        let most = u64::from(self.payload) * 24;
+        profile.transport.ack_every = profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)));
         // A host that slept catches up, and its peers' sleep is no queue.
         profile.transport.pace_slack = self.base_rtt;
         profile.transport.rtt_min = self.base_rtt;

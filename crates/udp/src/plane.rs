@@ -15,6 +15,11 @@ const SEGMENTS_MAX: usize = 64;
 /// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,
 /// so a few more than this may wait.
 const BATCHES_MAX: usize = 8;
+/// Datagrams of this length that fit one send.
+pub(crate) fn batch_of(length: usize) -> usize {
+    (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
+}
+
 /// How switches should treat a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {

@@ -8,7 +8,7 @@ use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation};
-use crate::plane::{Class, Plane};
+use crate::plane::{Class, Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::socket::Arrival;
@@ -26,8 +26,8 @@ use strandway_proto::{
 
 /// The engine's number for the only connection of its endpoint.
 const ONLY: ConnectionId = ConnectionId(0);
-/// Packets that one connection sends before another has a turn; ours: two full batches.
-const TURN: usize = 64;
+/// Full batches that one connection sends before another has a turn; ours.
+const TURN_BATCHES: usize = 2;
 /// Measured round trips that wait to be taken at the most; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
 
@@ -82,6 +82,9 @@ pub(crate) struct Session {
     format: WireFormat,
     /// The engine keeps a record of every path: what the pings of planes say is for people.
     engine_knows: bool,
+    /// Packets that it sends before another connection has a turn: whole batches, since a system call costs the same for a
+    /// batch that is not full.
+    turn: usize,
     sealer: Sealer,
     opener: Opener,
     sides: Vec<Side>,
@@ -156,6 +159,7 @@ impl Session {
             endpoint,
             format,
             engine_knows,
+            turn: TURN_BATCHES * batch_of(config.datagram()),
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection),
             sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
@@ -414,7 +418,7 @@ impl Session {
         }
         self.watch_planes(around);
         let mut sent = 0;
-        while sent < TURN && self.endpoint.wants_transmit() {
+        while sent < self.turn && self.endpoint.wants_transmit() {
             let free = self.free(around.planes);
             if free == 0 {
                 break;
