@@ -36,3 +36,12 @@ fn matrices_never_panic() {
 fn topologies_never_panic() {
     replay("topo_parse", |text| drop(strandway_lab::import::htsim::parse_topo(text)));
 }
+
+#[test]
+fn node_files_never_panic() {
+    replay("node_file_parse", |text| {
+        if let Ok(node) = strandway_lab::NodeFile::from_text("node.toml", text) {
+            let _ = node.config(Some(&[1; 32]));
+        }
+    });
+}

@@ -66,3 +66,24 @@ fn the_datagram_is_what_it_was() {
         assert_eq!(stored, bytes, "{name}");
     }
 }
+
+#[test]
+fn a_live_node_survives_the_corpus() {
+    let mut live = operations::Live::new();
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "live_node"].iter().collect();
+    if std::env::var_os("UPDATE_CORPUS").is_some() {
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for (name, bytes) in seeds() {
+            let length = (bytes.len() as u16).to_be_bytes();
+            // Twice: copies are no news.
+            let twice = [&length[..], &bytes, &length, &bytes].concat();
+            std::fs::write(folder.join(name), twice).expect("a file can be written");
+        }
+    }
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).expect("the corpus is part of the repository") {
+        live.check(&std::fs::read(entry.expect("a file").path()).expect("a file"));
+        count += 1;
+    }
+    assert!(count >= 12, "{count} inputs");
+}
