@@ -22,7 +22,7 @@ pub use config::{Config, PLANES_MAX, Protection, Waiting};
 pub use error::{Error, Reason};
 pub use handshake::Secret;
 pub use memory::{KEYS_MAX, Region, RemoteRegion};
-pub use node::{Completion, Connection, Node, NodeCounters, Operation};
+pub use node::{Completion, Connection, Node, NodeCounters, Operation, Waker};
 pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use session::SessionCounters;

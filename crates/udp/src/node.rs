@@ -2,6 +2,9 @@
 
 mod calls;
 mod turn;
+mod wake;
+
+pub use wake::Waker;
 
 use crate::clock::{Clock, duration, span};
 use crate::config::{Config, Waiting};
@@ -173,6 +176,8 @@ pub struct Node {
     links: Option<Links>,
     /// How long to spin at present before sleeping.
     patience: Span,
+    /// By which other threads wake us; made when asked for.
+    waker: Option<Waker>,
 }
 
 impl Node {
@@ -218,6 +223,7 @@ impl Node {
             replies: 0,
             links: Links::watch(&config),
             patience,
+            waker: None,
             clock,
             config,
         })
@@ -229,6 +235,15 @@ impl Node {
     /// If the system does not tell.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
+    }
+
+    /// What other threads wake this node with, should it sleep in [`Node::wait`].
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn waker(&mut self) -> Result<Waker, Error> {
+        let waker = self.waker.take().map_or_else(Waker::new, Ok)?;
+        Ok(self.waker.insert(waker).clone())
     }
 
     /// Takes a buffer into the node; only we can touch it so far.
