@@ -1,6 +1,7 @@
 //! The engines of [`strandway_proto`] over UDP/IPv6 sockets.
 #![doc = include_str!("../README.md")]
 
+pub mod asynchronous;
 mod clock;
 mod config;
 pub mod doctor;
