@@ -55,7 +55,7 @@ fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     let serving = std::thread::spawn(move || {
         block_on(async {
             let peer = server.accept().await?;
-            let remote = exchange(&peer).await?;
+            let remote = exchange(&peer, false).await?;
             let outbox = peer.register(vec![1; 64]).await?;
             for _ in 0..rounds {
                 peer.written().await?;
@@ -66,7 +66,7 @@ fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     });
     let times = block_on(async {
         let peer = client.connect(&[address]).await?;
-        let remote = exchange(&peer).await?;
+        let remote = exchange(&peer, true).await?;
         let outbox = peer.register(vec![1; 64]).await?;
         let mut times = Vec::new();
         for _ in 0..rounds {
@@ -81,14 +81,20 @@ fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     Ok(median(times))
 }
 
-/// Opens 64 bytes to the peer and learns where we may write.
-async fn exchange(peer: &Peer) -> Result<RemoteRegion, AsyncError> {
+/// Opens 64 bytes to the peer and learns where we may write. A send waits for its receive, so one side begins.
+async fn exchange(peer: &Peer, begin: bool) -> Result<RemoteRegion, AsyncError> {
     let inbox = peer.register(vec![0; 64]).await?;
     let ours = peer.expose(inbox, 0..64).await?;
     let keys = peer.register(ours.to_bytes().to_vec()).await?;
-    peer.send(keys, 0..16).await?;
-    peer.recv(keys, 0..16).await?;
-    Ok(RemoteRegion::from_bytes(peer.node().read(keys, 0..16).await?.try_into().unwrap_or_default()))
+    let theirs = peer.register(vec![0; 16]).await?;
+    if begin {
+        peer.send(keys, 0..16).await?;
+    }
+    peer.recv(theirs, 0..16).await?;
+    if !begin {
+        peer.send(keys, 0..16).await?;
+    }
+    Ok(RemoteRegion::from_bytes(peer.node().read(theirs, 0..16).await?.try_into().unwrap_or_default()))
 }
 
 fn blocking(config: Config, rounds: usize) -> Result<f64, Failed> {

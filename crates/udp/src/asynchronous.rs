@@ -29,6 +29,11 @@
 //!
 //! **Ends.** When a connection ends, all its futures say why. Dropping the last clone of a [`Peer`] and of its futures closes
 //! its connection, dropping the last handle of all closes all and ends the thread; await what should arrive.
+//!
+//! **Price.** Each call and each answer crosses from thread to thread. 64 bytes written there and back over loopback, four
+//! threads on two cores, median of three runs: 46.6 us instead of 27.9 (nodes spin briefly, then sleep), 97.4 us instead of
+//! 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`, or `sleep`.
+//! Whoever wants the last microseconds calls [`Node::wait`].
 
 mod answer;
 mod driver;

@@ -17,6 +17,7 @@ mod plane;
 mod routes;
 mod secure;
 mod session;
+mod shards;
 mod socket;
 
 pub use config::{Config, PLANES_MAX, Protection, Waiting};
@@ -27,3 +28,4 @@ pub use node::{Completion, Connection, Node, NodeCounters, Operation, Waker};
 pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use session::SessionCounters;
+pub use shards::{AcceptingAny, Shards, shard_addresses};

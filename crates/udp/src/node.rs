@@ -11,7 +11,7 @@ use crate::config::{Config, Waiting};
 use crate::error::{Error, Reason};
 use crate::frame::{self, COOKIE, Descriptor, Frame, NOISE_HELLO, NOISE_WELCOME};
 use crate::handshake::{Caller, Cookies, Terms};
-use crate::links::Links;
+use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::secure::random;
@@ -92,7 +92,7 @@ pub enum Completion {
     },
 }
 
-/// What a node counts of datagrams that belong to no connection.
+/// What a node counts of datagrams that belong to no connection, and of connections that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
     /// Datagrams that are none of this layout.
@@ -105,6 +105,12 @@ pub struct NodeCounters {
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
     pub handshakes: u64,
+    /// Payload bytes that had arrived for the first time on connections that have ended.
+    pub ended_received_bytes: u64,
+    /// Payload bytes that had been sent for the first time on connections that have ended.
+    pub ended_fresh_bytes: u64,
+    /// Packets that had been sent again on connections that have ended.
+    pub ended_retransmitted: u64,
 }
 
 /// A connection that we have begun.
@@ -187,6 +193,7 @@ impl Node {
     /// If the configuration or an address does not work; the message says what would.
     pub fn bind(config: Config) -> Result<Node, Error> {
         config.check()?;
+        links::check(&config)?;
         let planes: Vec<Plane> =
             config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
@@ -540,6 +547,10 @@ impl Node {
         let mut known = true;
         if let State::Open(mut session) = state {
             known = session.confirmed;
+            let carried = session.counters();
+            self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
+            self.counters.ended_fresh_bytes += carried.fresh_bytes;
+            self.counters.ended_retransmitted += carried.engine.retransmitted;
             if tell {
                 let mut around = Surroundings {
                     now: self.clock.now(),
@@ -597,7 +608,12 @@ impl Node {
         self.planes.iter().map(|plane| plane.counters).collect()
     }
 
-    /// What belongs to no connection.
+    /// Is the port of each plane up, as far as the system tells?
+    pub fn ports_up(&self) -> &[bool] {
+        &self.ports
+    }
+
+    /// What belongs to no connection, or to none any more.
     pub const fn counters(&self) -> NodeCounters {
         self.counters
     }
