@@ -41,7 +41,10 @@ fn serve(node: &mut Node) -> Result<(), Failed> {
                 node.send(connection, keys, 0..16)?;
             }
             Completion::Written { bytes, .. } => println!("{bytes} bytes are here"),
-            Completion::Closed { reason, .. } => return Ok(println!("{reason}")),
+            Completion::Closed { reason, .. } => {
+                println!("{reason}");
+                return Ok(());
+            }
             _ => {}
         }
     }

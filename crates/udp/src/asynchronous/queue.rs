@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 /// Commands that belong to no connection and wait for the node's thread, at the most; ours.
 const COMMANDS_MAX: usize = 1_024;
 /// Writes with an immediate that a peer has made and nobody has asked for, at the most; ours, 4 MiB.
-pub(super) const WRITTEN_MAX: usize = 1 << 18;
+const WRITTEN_MAX: usize = 1 << 18;
 
 pub(super) type Outcome<T> = Result<T, AsyncError>;
 
@@ -321,5 +321,21 @@ impl Queue {
         drop(state);
         acceptors.into_values().for_each(Waker::wake);
         drop((commands, waiting, accepted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn immediates_that_nobody_asks_for_are_kept_up_to_a_bound() {
+        let link = Link::new(Connection::test(0), None, 1);
+        assert!((0..WRITTEN_MAX).all(|i| link.written(i as u32, 0)));
+        assert!(!link.written(0, 0));
+        let context = Context::from_waker(Waker::noop());
+        assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((0, 0)))));
+        link.end(Ending::Here);
+        assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((1, 0)))), "what came before is not lost");
     }
 }
