@@ -450,7 +450,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub(crate) struct PerfServerArgs {
     #[command(flatten)]
     pub(crate) common: PerfCommon,
-    /// End when the first client has gone
+    /// End when the first client has gone, with all its connections
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -170,13 +170,13 @@ fn too_few_file_descriptors_are_named() {
 fn a_measurement_on_two_threads_reports_as_one() {
     let port = 30_000 + std::process::id() % 2_000 * 2;
     let plane = format!("[::1]:{port}");
-    let mut server = strandway(&["perf", "server", "--threads", "2", "--plane", &plane]).spawn().expect("it starts");
+    let mut server =
+        strandway(&["perf", "server", "--once", "--threads", "2", "--plane", &plane]).spawn().expect("it starts");
     let mut said = BufReader::new(server.stdout.take().expect("a pipe"));
     assert_eq!(addresses(&mut said, "listening on ").join(" "), plane);
     let arguments = ["--threads", "2", "--connections", "4", "--seconds", "60", "--messages", "20", "--size", "100000"];
     let output = strandway(&["perf", "client", &plane, "--json", "-"]).args(arguments).output().expect("it runs");
-    let _ = server.kill();
-    let _ = server.wait();
+    assert!(ends(server, Duration::from_secs(10)).status.success(), "--once ends with the last connection");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     assert_eq!((report["messages"].as_u64(), report["threads"].as_u64()), (Some(80), Some(2)), "{report}");

@@ -6,7 +6,7 @@ use crate::outputs::{Outputs, print};
 use crate::progress;
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
@@ -48,11 +48,17 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
         threads => format!("{threads} threads, each {} port(s) after the one before; ", config.planes.len()),
     };
     print(&format!("listening on {}; {threads}Ctrl-C ends\n", at.join(" ")));
-    let gone = AtomicBool::new(false);
-    let stop = || progress::interrupted() || (args.once && gone.load(Ordering::Relaxed));
+    // Connections that are open, and has there been one? Those of a client on several threads end one by one.
+    let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
+    let stop = || progress::interrupted() || (args.once && over());
     perf::serve_all(&mut nodes, stop, |served| match served {
-        Served::Came(from) => print(&format!("a client came from {from}\n")),
+        Served::Came(from) => {
+            open.fetch_add(1, Ordering::Relaxed);
+            print(&format!("a client came from {from}\n"));
+        }
         Served::Gone(reason) => {
+            open.fetch_sub(1, Ordering::Relaxed);
             gone.store(true, Ordering::Relaxed);
             print(&format!("a client has gone: {reason}\n"));
         }

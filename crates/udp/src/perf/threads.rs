@@ -1,11 +1,13 @@
 //! The measurement on several threads: a node each, and what they did added up.
 
+use super::client::measure;
 use super::{Options, PerfError, Stretch, run};
 use crate::node::Node;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// Measures from several nodes, a thread each: connections are dealt out in turn, and node `k` talks to `peers[k]`. Rates and
@@ -31,7 +33,7 @@ pub fn run_all(
             "{connections} connections on {threads} threads: take a connection for each thread, or more"
         )));
     }
-    let failed = AtomicBool::new(false);
+    let (failed, left) = (AtomicBool::new(false), AtomicUsize::new(threads));
     let stop = || stop() || failed.load(Ordering::Relaxed);
     let (told, telling) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -39,8 +41,22 @@ pub fn run_all(
             let (told, failed, stop) = (told.clone(), &failed, &stop);
             let connections = options.connections / threads + usize::from(thread < options.connections % threads);
             let options = Options { connections, ..*options };
+            let left = &left;
             scope.spawn(move || {
-                let outcome = run(node, peer, &options, stop, |stretch| drop(told.send((thread, stretch.clone()))));
+                let done = Cell::new(false);
+                let finish = || {
+                    if !done.replace(true) {
+                        left.fetch_sub(1, Ordering::Relaxed);
+                    }
+                };
+                // Nobody closes before all have finished: a server may end with its first client.
+                let may_close = || {
+                    finish();
+                    left.load(Ordering::Relaxed) == 0
+                };
+                let each = |stretch: &Stretch| drop(told.send((thread, stretch.clone())));
+                let outcome = measure(node, peer, &options, stop, each, may_close);
+                finish();
                 failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome
             })
