@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArgs),
+    /// Run a node from its node file until Ctrl-C: answers `strandway perf client`, and tells what it carries
+    #[command(after_help = NODE_EXAMPLES)]
+    Node(NodeArgs),
     /// Tell what this machine can do for real sockets, what will be slower, and how to fix it
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -129,8 +132,25 @@ Between two hosts of a fabric of namespaces (see strandway fabric):
   strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml
 A gigabyte, every byte checked, a line every 10 ms:
   strandway perf client ::1 --size 1G --messages 1 --verify --interval 0.01
+Two threads on either side, connections spread over them:
+  strandway perf server --threads 2 &
+  strandway perf client ::1 --threads 2 --connections 4
 For scripts:
   strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps";
+
+const NODE_EXAMPLES: &str = "\
+A line per interval: connections, payload in and out, packets sent again, and for each plane whether it is up, megabytes
+in and out, and, if the profile keeps them, entropy values in use. `fabric up` writes a node file for each host;
+docs/linux-fabric.md has their form.
+
+Examples:
+  strandway node h2.toml                                       until Ctrl-C
+  strandway node h2.toml --seconds 60 --interval 10 --json -   for scripts: one JSON object per line
+In a fabric of namespaces (see strandway fabric):
+  strandway fabric exec h2 -- strandway node /run/strandway/sw/h2.toml &
+  strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml
+
+Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be had or fails, 2 if the file or the key is wrong.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -372,6 +392,10 @@ pub(crate) struct PerfCommon {
     /// Round trip without queueing, in microseconds, waking of the other side included [default: 100]
     #[arg(long, value_name = "US")]
     pub(crate) rtt_us: Option<u64>,
+    /// Threads, with sockets of their own each: those of thread k are k times the number of planes ports further on. A client
+    /// needs as many connections, and a server with as many threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: u16,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -426,7 +450,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub(crate) struct PerfServerArgs {
     #[command(flatten)]
     pub(crate) common: PerfCommon,
-    /// End when the first client has gone
+    /// End when the first client has gone, with all its connections
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -466,6 +490,24 @@ pub(crate) struct PerfClientArgs {
     #[arg(long, group = "mode")]
     pub(crate) verify: bool,
     /// Write the result as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NodeArgs {
+    /// Node file (.toml)
+    pub(crate) file: PathBuf,
+    /// File with the key that all hosts share, instead of the node file's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Seconds between lines, 0.01 to 3600
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) interval: f64,
+    /// End after so long; without, Ctrl-C ends
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
+    /// Write one JSON object per line and interval; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
 }

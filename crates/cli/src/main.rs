@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
         Some(Command::Perf(args)) => command::perf::perf(&args),
+        Some(Command::Node(args)) => command::node::node(&args),
         Some(Command::Doctor(args)) => command::doctor::doctor(&args),
         Some(Command::Fabric(args)) => command::fabric::fabric(&args),
         None => command::showcase::showcase(),

@@ -124,6 +124,8 @@ pub enum Reason {
     Violation,
     /// A datagram of a full packet does not fit an interface: lower `payload`, or raise the MTU.
     PayloadTooLarge,
+    /// The peer wrote with immediates more often than the application asks for: see [`crate::asynchronous::Peer::written`].
+    Unheeded,
 }
 
 impl Reason {
@@ -166,6 +168,7 @@ impl fmt::Display for Reason {
             Reason::PayloadTooLarge => {
                 "a full packet does not fit an interface's MTU: lower the payload size, or raise the MTU (see `ip link`)"
             }
+            Reason::Unheeded => "nobody takes the peer's immediates: await Peer::written, or write without",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The engines of [`strandway_proto`] over UDP/IPv6 sockets.
 #![doc = include_str!("../README.md")]
 
+pub mod asynchronous;
 mod clock;
 mod config;
 pub mod doctor;
@@ -16,13 +17,15 @@ mod plane;
 mod routes;
 mod secure;
 mod session;
+mod shards;
 mod socket;
 
 pub use config::{Config, PLANES_MAX, Protection, Waiting};
 pub use error::{Error, Reason};
 pub use handshake::Secret;
 pub use memory::{KEYS_MAX, Region, RemoteRegion};
-pub use node::{Completion, Connection, Node, NodeCounters, Operation};
+pub use node::{Completion, Connection, Node, NodeCounters, Operation, Waker};
 pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use session::SessionCounters;
+pub use shards::{AcceptingAny, Shards, shard_addresses};

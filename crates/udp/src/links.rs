@@ -1,6 +1,7 @@
 //! Our own ports as the kernel sees them: rtnetlink tells at once when one loses its carrier or is taken down.
 
 use crate::config::Config;
+use crate::error::Error;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
@@ -28,6 +29,14 @@ pub(crate) struct Links {
     /// The interface of each plane, if it is known, and whether it works.
     planes: Vec<Option<(u32, bool)>>,
     buffer: Vec<u8>,
+}
+
+/// Are the interfaces there that a configuration names?
+pub(crate) fn check(config: &Config) -> Result<(), Error> {
+    match config.devices.iter().find(|name| if_nametoindex(name.as_str()).is_err()) {
+        None => Ok(()),
+        Some(name) => Err(Error::Config(format!("there is no interface \"{name}\" here: see `ip link`"))),
+    }
 }
 
 impl Links {

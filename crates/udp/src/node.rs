@@ -2,13 +2,16 @@
 
 mod calls;
 mod turn;
+mod wake;
+
+pub use wake::Waker;
 
 use crate::clock::{Clock, duration, span};
 use crate::config::{Config, Waiting};
 use crate::error::{Error, Reason};
 use crate::frame::{self, COOKIE, Descriptor, Frame, NOISE_HELLO, NOISE_WELCOME};
 use crate::handshake::{Caller, Cookies, Terms};
-use crate::links::Links;
+use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::secure::random;
@@ -89,7 +92,7 @@ pub enum Completion {
     },
 }
 
-/// What a node counts of datagrams that belong to no connection.
+/// What a node counts of datagrams that belong to no connection, and of connections that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
     /// Datagrams that are none of this layout.
@@ -102,6 +105,12 @@ pub struct NodeCounters {
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
     pub handshakes: u64,
+    /// Payload bytes that had arrived for the first time on connections that have ended.
+    pub ended_received_bytes: u64,
+    /// Payload bytes that had been sent for the first time on connections that have ended.
+    pub ended_fresh_bytes: u64,
+    /// Packets that had been sent again on connections that have ended.
+    pub ended_retransmitted: u64,
 }
 
 /// A connection that we have begun.
@@ -175,6 +184,8 @@ pub struct Node {
     links: Option<Links>,
     /// How long to spin at present before sleeping.
     patience: Span,
+    /// By which other threads wake us; made when asked for.
+    waker: Option<Waker>,
 }
 
 impl Node {
@@ -184,6 +195,7 @@ impl Node {
     /// If the configuration or an address does not work; the message says what would.
     pub fn bind(config: Config) -> Result<Node, Error> {
         config.check()?;
+        links::check(&config)?;
         let planes: Vec<Plane> =
             config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
@@ -221,6 +233,7 @@ impl Node {
             replies: 0,
             links: Links::watch(&config),
             patience,
+            waker: None,
             clock,
             config,
         })
@@ -232,6 +245,15 @@ impl Node {
     /// If the system does not tell.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
+    }
+
+    /// What other threads wake this node with, should it sleep in [`Node::wait`].
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn waker(&mut self) -> Result<Waker, Error> {
+        let waker = self.waker.take().map_or_else(Waker::new, Ok)?;
+        Ok(self.waker.insert(waker).clone())
     }
 
     /// Takes a buffer into the node; only we can touch it so far.
@@ -536,6 +558,10 @@ impl Node {
         let mut known = true;
         if let State::Open(mut session) = state {
             known = session.confirmed;
+            let carried = session.counters();
+            self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
+            self.counters.ended_fresh_bytes += carried.fresh_bytes;
+            self.counters.ended_retransmitted += carried.engine.retransmitted;
             if tell {
                 let mut around = Surroundings {
                     now: self.clock.now(),
@@ -593,7 +619,12 @@ impl Node {
         self.planes.iter().map(|plane| plane.counters).collect()
     }
 
-    /// What belongs to no connection.
+    /// Is the port of each plane up, as far as the system tells?
+    pub fn ports_up(&self) -> &[bool] {
+        &self.ports
+    }
+
+    /// What belongs to no connection, or to none any more.
     pub const fn counters(&self) -> NodeCounters {
         self.counters
     }

@@ -6,9 +6,11 @@
 
 mod client;
 mod server;
+mod threads;
 
 pub use client::run;
-pub use server::{Served, serve};
+pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
+pub use threads::run_all;
 
 use crate::RemoteRegion;
 use crate::error::{Error, Reason};

@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::time::Duration;
-use strandway_udp::{Completion, Config, Error, Node, Protection, Reason, RemoteRegion};
+use std::time::{Duration, Instant};
+use strandway_udp::{Completion, Config, Error, Node, Protection, Reason, RemoteRegion, Waiting};
 use support::{Pair, config, local, v6};
 
 #[test]
@@ -172,4 +172,30 @@ fn unfinished_operations_are_limited() {
     assert!(matches!(pair.client.send(pair.ends[0], outbox, 0..8), Err(Error::Busy { limit: 3 })));
     assert!(matches!(pair.client.recv(pair.ends[0], outbox, 0..8), Err(Error::Busy { limit: 3 })));
     assert!(matches!(pair.client.deregister(outbox), Err(Error::RegionInUse)));
+}
+
+#[test]
+fn another_thread_ends_a_wait_whether_the_node_sleeps_spins_or_has_not_begun() {
+    for waiting in [Waiting::Sleep, Waiting::Spin, Waiting::Adaptive(Duration::from_micros(50))] {
+        let mut node = Node::bind(Config { waiting, ..config("uec", 1) }).expect("sockets");
+        let waker = node.waker().expect("a descriptor");
+        waker.wake();
+        let began = Instant::now();
+        assert_eq!(node.wait(Duration::from_secs(20)).expect("it waits"), None, "called before");
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                let waker = waker.clone();
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_micros(100));
+                    waker.wake();
+                });
+                assert_eq!(node.wait(Duration::from_secs(20)).expect("it waits"), None);
+            });
+        }
+        assert!(began.elapsed() < Duration::from_secs(15), "{waiting:?}: {:?}", began.elapsed());
+        // All calls are answered: nothing wakes it now.
+        let began = Instant::now();
+        assert_eq!(node.wait(Duration::from_millis(50)).expect("it waits"), None);
+        assert!(began.elapsed() >= Duration::from_millis(50), "{waiting:?} woke up for nothing");
+    }
 }

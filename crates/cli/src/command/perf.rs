@@ -4,14 +4,14 @@ use crate::Failure;
 use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide, Waiting};
 use crate::outputs::{Outputs, print};
 use crate::progress;
-use std::cell::Cell;
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
-use strandway_udp::{Config, Error, Node, Routes};
+use strandway_udp::{Config, Error, Node, Routes, shard_addresses};
 
 /// Where a server listens unless told otherwise; from the dynamic range, ours.
 const PORT: u16 = 47_930;
@@ -36,19 +36,44 @@ impl From<Error> for Failure {
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     let (config, _) = config(&args.common, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
-    let mut node = Node::bind(config)?;
-    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
-    print(&format!("listening on {}; Ctrl-C ends\n", at.join(" ")));
-    let gone = Cell::new(false);
-    let stop = || progress::interrupted() || (args.once && gone.get());
-    perf::serve(&mut node, stop, |served| match served {
-        Served::Came(from) => print(&format!("a client came from {from}\n")),
+    if args.common.threads > 1 && config.planes.iter().any(|plane| plane.port() == 0) {
+        return Err(Failure::Usage(
+            "--threads: clients count ports from the first one; give each --plane a port".into(),
+        ));
+    }
+    let mut nodes = bind(&config, args.common.threads)?;
+    let at: Vec<String> = nodes[0].addresses()?.iter().map(ToString::to_string).collect();
+    let threads = match nodes.len() {
+        1 => String::new(),
+        threads => format!("{threads} threads, each {} port(s) after the one before; ", config.planes.len()),
+    };
+    print(&format!("listening on {}; {threads}Ctrl-C ends\n", at.join(" ")));
+    // Connections that are open, and has there been one? Those of a client on several threads end one by one.
+    let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
+    let stop = || progress::interrupted() || (args.once && over());
+    perf::serve_all(&mut nodes, stop, |served| match served {
+        Served::Came(from) => {
+            open.fetch_add(1, Ordering::Relaxed);
+            print(&format!("a client came from {from}\n"));
+        }
         Served::Gone(reason) => {
-            gone.set(true);
+            open.fetch_sub(1, Ordering::Relaxed);
+            gone.store(true, Ordering::Relaxed);
             print(&format!("a client has gone: {reason}\n"));
         }
+        Served::Passed(_) => {}
     })?;
     Ok(())
+}
+
+/// A node for each thread.
+fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Failure> {
+    let bind = |thread| {
+        let planes = shard_addresses(&config.planes, thread)?;
+        Ok(Node::bind(Config { planes, ..config.clone() })?)
+    };
+    (0..usize::from(threads)).map(bind).collect()
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
@@ -65,7 +90,9 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
     let head = head(args, &config);
     let facts = (config.profile.name.clone(), config.payload);
-    let mut node = Node::bind(config)?;
+    let threads = args.common.threads;
+    let mut nodes = bind(&config, threads)?;
+    let servers: Result<Vec<_>, Error> = (0..usize::from(threads)).map(|k| shard_addresses(&server, k)).collect();
     let options = Options {
         size: args.size,
         connections: args.connections,
@@ -77,7 +104,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     };
     outputs.show(&head);
     let mut seconds = Vec::new();
-    let whole = perf::run(&mut node, &server, &options, progress::interrupted, |second| {
+    let whole = perf::run_all(&mut nodes, &servers?, &options, progress::interrupted, |second| {
         outputs.show(&line(second));
         // A day of seconds; nobody plots more.
         if seconds.len() < 86_400 {
@@ -273,6 +300,7 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
     .into();
     object["size"] = args.size.into();
     object["connections"] = args.connections.into();
+    object["threads"] = args.common.threads.into();
     object["profile"] = profile.into();
     object["payload"] = payload.into();
     object["protection"] = args.common.protection.name().into();

@@ -1,6 +1,6 @@
 //! Turns of a node: receiving, timers, sending, waiting.
 
-use super::{Completion, Node, State};
+use super::{Completion, Node, State, Waker};
 use crate::clock::span;
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
@@ -30,7 +30,8 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// The next completion; `None` if there is none within `timeout`. How it waits is configured ([`Waiting`]).
+    /// The next completion; `None` if there is none within `timeout`, or once another thread wakes the node
+    /// ([`Node::waker`]). How it waits is configured ([`Waiting`]).
     ///
     /// # Errors
     /// If the system cannot wait for sockets.
@@ -52,6 +53,9 @@ impl Node {
                     self.patience = Span((self.patience.0 * 2).min(span(longest).0));
                 }
                 return Ok(Some(completion));
+            }
+            if self.waker.as_ref().is_some_and(Waker::answer) {
+                return Ok(None);
             }
             let now = self.clock.now();
             if now >= until {
@@ -106,7 +110,19 @@ impl Node {
         if let Some(links) = &self.links {
             sockets.push(PollFd::new(links, PollFlags::IN));
         }
+        if let Some(waker) = &self.waker {
+            if !waker.lie_down() {
+                return Ok(());
+            }
+            sockets.insert(0, PollFd::new(waker, PollFlags::IN));
+        }
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        if let Some(waker) = &self.waker {
+            waker.get_up();
+            if !sockets[0].revents().is_empty() {
+                waker.drain();
+            }
+        }
         if let Some(links) = &mut self.links {
             links.read();
         }

@@ -51,7 +51,19 @@ pub fn run(
     peer: &[SocketAddrV6],
     options: &Options,
     stop: impl Fn() -> bool,
+    each: impl FnMut(&Stretch),
+) -> Result<Stretch, PerfError> {
+    measure(node, peer, options, stop, each, || true)
+}
+
+/// The same; connections stay open until `may_close`, asked again and again, says so.
+pub(super) fn measure(
+    node: &mut Node,
+    peer: &[SocketAddrV6],
+    options: &Options,
+    stop: impl Fn() -> bool,
     mut each: impl FnMut(&Stretch),
+    may_close: impl Fn() -> bool,
 ) -> Result<Stretch, PerfError> {
     check(options)?;
     let size = options.size as usize;
@@ -117,6 +129,10 @@ pub fn run(
         }
     }
     let whole = run.stretch(node, began, began, &first, 0, 1)?;
+    while !may_close() {
+        // What is still under way completes unheard.
+        node.wait(Duration::from_millis(10))?;
+    }
     for stream in &run.streams {
         node.close(stream.connection)?;
         node.deregister(stream.inbox)?;

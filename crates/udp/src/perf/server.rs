@@ -3,10 +3,17 @@
 use super::{BACK_DEPTH, DIGEST, MEMORY_MAX, Mode, REQUEST, SIZE_MAX};
 use crate::error::{Error, Reason};
 use crate::node::{Completion, Connection, Node};
+use crate::plane::PlaneCounters;
 use crate::{Region, RemoteRegion};
 use ring::digest;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often `stop` is asked at the least.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// One client, as the server sees it.
 struct Client {
@@ -18,23 +25,128 @@ struct Client {
 }
 
 /// What a server tells of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Served {
     /// A client has come, from this address.
     Came(std::net::SocketAddr),
     /// A client has gone, for this reason.
     Gone(Reason),
+    /// An interval has passed.
+    Passed(Box<Interval>),
+}
+
+/// What a node did for a while.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// From when, in seconds since the serving began.
+    pub from_s: f64,
+    /// To when.
+    pub to_s: f64,
+    /// Clients at the end of it.
+    pub connections: usize,
+    /// Payload that arrived for the first time, in Gb/s.
+    pub in_gbps: f64,
+    /// Payload that left for the first time, in Gb/s.
+    pub out_gbps: f64,
+    /// Packets sent again.
+    pub retransmitted: u64,
+    /// Each plane.
+    pub planes: Vec<PlaneInterval>,
+}
+
+/// What one plane did meanwhile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaneInterval {
+    /// Is its port up, and does every connection use it, at the end?
+    pub up: bool,
+    /// Bytes of datagrams received, without UDP and IP headers.
+    pub in_bytes: u64,
+    /// Bytes of datagrams sent.
+    pub out_bytes: u64,
+    /// Paths in use at the end, of all connections together; `None` if the profile does not keep them or nobody is connected.
+    pub active_paths: Option<u32>,
+}
+
+/// Counts of a moment.
+struct Totals {
+    at: Instant,
+    received: u64,
+    fresh: u64,
+    retransmitted: u64,
+    planes: Vec<PlaneCounters>,
+}
+
+/// Serves on several nodes, a thread each, until `stop` says so; `tell` hears of the clients of all.
+///
+/// # Errors
+/// If a node cannot wait for its sockets.
+pub fn serve_all(
+    nodes: &mut [Node],
+    stop: impl Fn() -> bool + Sync,
+    tell: impl FnMut(Served) + Send,
+) -> Result<(), Error> {
+    let (failed, tell, share) = (AtomicBool::new(false), Mutex::new(tell), MEMORY_MAX / nodes.len().max(1) as u64);
+    let stop = || stop() || failed.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let serving = nodes.iter_mut().map(|node| {
+            scope.spawn(|| {
+                let tell = |served| tell.lock().unwrap_or_else(PoisonError::into_inner)(served);
+                let outcome = work(node, None, share, stop, tell);
+                failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                outcome
+            })
+        });
+        let serving: Vec<_> = serving.collect();
+        serving.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// Serves clients until `stop` says so, which is asked at least twenty times a second. `tell` hears of clients.
 ///
 /// # Errors
 /// If the node cannot wait for its sockets.
-pub fn serve(node: &mut Node, stop: impl Fn() -> bool, mut tell: impl FnMut(Served)) -> Result<(), Error> {
+pub fn serve(node: &mut Node, stop: impl Fn() -> bool, tell: impl FnMut(Served)) -> Result<(), Error> {
+    work(node, None, MEMORY_MAX, stop, tell)
+}
+
+/// The same; `tell` also hears of every `interval` that has passed, and of the rest of one at the end.
+///
+/// # Errors
+/// As for [`serve`].
+pub fn serve_every(
+    node: &mut Node,
+    interval: Duration,
+    stop: impl Fn() -> bool,
+    tell: impl FnMut(Served),
+) -> Result<(), Error> {
+    work(node, Some(interval), MEMORY_MAX, stop, tell)
+}
+
+fn work(
+    node: &mut Node,
+    interval: Option<Duration>,
+    memory_max: u64,
+    stop: impl Fn() -> bool,
+    mut tell: impl FnMut(Served),
+) -> Result<(), Error> {
     let mut clients: HashMap<Connection, Client> = HashMap::new();
     let mut promised = 0;
-    while !stop() {
-        let Some(completion) = node.wait(Duration::from_millis(50))? else { continue };
+    let (began, mut last) = (Instant::now(), totals(node, &clients));
+    loop {
+        let over = stop();
+        let next = interval.map(|interval| last.at + interval);
+        if over || next.is_some_and(|next| Instant::now() >= next) {
+            let now = totals(node, &clients);
+            if interval.is_some() {
+                tell(Served::Passed(Box::new(passed(node, &clients, began, &last, &now))));
+            }
+            last = now;
+        }
+        if over {
+            return Ok(());
+        }
+        let left = next.map_or(LOOK, |next| next.saturating_duration_since(Instant::now()).min(LOOK));
+        let Some(completion) = node.wait(left)? else { continue };
         match completion {
             Completion::Accepted { connection, from } => {
                 let control = node.register(vec![0; REQUEST]);
@@ -49,7 +161,7 @@ pub fn serve(node: &mut Node, stop: impl Fn() -> bool, mut tell: impl FnMut(Serv
                 let field = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
                 let (mode, size) = (Mode::numbered(bytes[0]), field(8));
                 let back = RemoteRegion { key: field(16), bytes: field(24) };
-                let fits = (1..=SIZE_MAX).contains(&size) && promised + size <= MEMORY_MAX;
+                let fits = (1..=SIZE_MAX).contains(&size) && promised + size <= memory_max;
                 let Some(mode) = mode.filter(|_| client.memory.is_none() && fits) else {
                     node.close(connection)?;
                     promised -= leave(node, clients.remove(&connection));
@@ -94,7 +206,43 @@ pub fn serve(node: &mut Node, stop: impl Fn() -> bool, mut tell: impl FnMut(Serv
             Completion::Connected { .. } => {}
         }
     }
-    Ok(())
+}
+
+fn totals(node: &Node, clients: &HashMap<Connection, Client>) -> Totals {
+    let ended = node.counters();
+    let mut totals = Totals {
+        at: Instant::now(),
+        received: ended.ended_received_bytes,
+        fresh: ended.ended_fresh_bytes,
+        retransmitted: ended.ended_retransmitted,
+        planes: node.plane_counters(),
+    };
+    for counters in clients.keys().filter_map(|&connection| node.connection_counters(connection).ok()) {
+        totals.received += counters.received_bytes.iter().sum::<u64>();
+        totals.fresh += counters.fresh_bytes;
+        totals.retransmitted += counters.engine.retransmitted;
+    }
+    totals
+}
+
+fn passed(node: &Node, clients: &HashMap<Connection, Client>, began: Instant, last: &Totals, now: &Totals) -> Interval {
+    let open: Vec<_> = clients.keys().filter_map(|&connection| node.connection_counters(connection).ok()).collect();
+    let rate = |bytes: u64| bytes as f64 * 8.0 / now.at.duration_since(last.at).as_secs_f64().max(1e-9) / 1e9;
+    let planes = now.planes.iter().zip(&last.planes).enumerate().map(|(plane, (now, last))| PlaneInterval {
+        up: node.ports_up()[plane] && open.iter().all(|counters| counters.up[plane]),
+        in_bytes: now.received_bytes - last.received_bytes,
+        out_bytes: now.sent_bytes - last.sent_bytes,
+        active_paths: open.iter().filter_map(|counters| counters.active_paths.get(plane).copied()).reduce(|a, b| a + b),
+    });
+    Interval {
+        from_s: last.at.duration_since(began).as_secs_f64(),
+        to_s: now.at.duration_since(began).as_secs_f64(),
+        connections: open.len(),
+        in_gbps: rate(now.received - last.received),
+        out_gbps: rate(now.fresh - last.fresh),
+        retransmitted: now.retransmitted - last.retransmitted,
+        planes: planes.collect(),
+    }
 }
 
 /// Gives a client's memory back; how much was promised to it.

@@ -1,6 +1,8 @@
 //! Two nodes in one thread, perhaps with bad wires between them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod executor;
+
 use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
