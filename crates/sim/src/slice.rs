@@ -219,7 +219,7 @@ impl<'a> Slice<'a> {
         let mut order = std::mem::take(&mut self.order);
         for group in 0..self.calendar.groups() {
             let batch = self.calendar.take(group);
-            let count = batch.arrivals.len() + batch.notes.len();
+            let count = batch.len();
             if count > 0 {
                 self.events_done += count as u64;
                 order.arrange(&batch);
@@ -259,7 +259,7 @@ impl<'a> Slice<'a> {
     fn fetch_host(&self, host: usize, batch: &Batch, turns: &[Turn]) {
         let Some(host) = self.hosts.get(host) else { return };
         let mut sum = host.endpoint.touch_ready();
-        for arrival in turns.iter().take(2).filter_map(|t| batch.arrivals.get(t.index as usize)) {
+        for arrival in turns.iter().take(2).filter_map(|t| batch.arrival(t.index as usize)) {
             sum ^= host.endpoint.touch(arrival.packet.connection);
         }
         std::hint::black_box(sum);

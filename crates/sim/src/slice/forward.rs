@@ -62,12 +62,12 @@ impl Slice<'_> {
             if time >= until {
                 break;
             }
-            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+            if let Some(arrival) = batch.arrival(turn.index as usize) {
                 self.sample_port(i, time);
                 self.enqueue(i, &arrival.packet, 0, time);
             } else if turn.source() >= self.sources.fault {
                 self.sample_port(i, time);
-                self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals.len()].data as usize, time);
+                self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals()].data as usize, time);
             }
         }
         self.sample_port(i, until);

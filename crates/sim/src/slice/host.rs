@@ -38,10 +38,10 @@ impl Slice<'_> {
             if time >= until {
                 break;
             }
-            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+            if let Some(arrival) = batch.arrival(turn.index as usize) {
                 self.deliver(h, time, &arrival.packet);
             } else if turn.source() != self.sources.visit {
-                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals.len()]);
+                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals()]);
             }
         }
         self.run_host(h, until);
