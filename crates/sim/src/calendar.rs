@@ -156,6 +156,9 @@ impl Spare {
 pub(crate) struct Calendar {
     /// Length of a window in ps.
     span: u64,
+    /// Stops below this one have windows that begin and end earlier by so many ps.
+    early_stops: u32,
+    early: u64,
     /// Number of windows in the ring less one; the number is a power of two.
     mask: u64,
     groups: usize,
@@ -172,13 +175,15 @@ pub(crate) struct Calendar {
 
 impl Calendar {
     /// An empty calendar for `stops` ports and hosts, in windows of `span` ps (at most `u32::MAX`), of which those up to
-    /// `ahead` ps are at hand.
-    pub(crate) fn new(stops: usize, span: u64, ahead: u64) -> Calendar {
+    /// `ahead` ps are at hand. Of the first `early.0` stops, windows begin and end `early.1` ps before those of the others.
+    pub(crate) fn new(stops: usize, span: u64, ahead: u64, early: (u32, u64)) -> Calendar {
         let span = span.clamp(1, u64::from(u32::MAX));
         let windows = (ahead / span + 3).next_power_of_two().min(WINDOWS_MAX);
         let groups = stops.div_ceil(GROUP).max(1);
         Calendar {
             span,
+            early_stops: early.0,
+            early: early.1,
             mask: windows - 1,
             groups,
             ring: vec![Batch::default(); windows as usize * groups],
@@ -197,6 +202,7 @@ impl Calendar {
     /// The batch that something at `time` belongs to, and its offset in the window.
     #[inline]
     fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, &mut Spare, u32) {
+        let time = time + self.early_of(stop);
         let window = time / self.span;
         debug_assert!(window >= self.window, "{time} ps lies before window {}", self.window);
         let offset = (time - window * self.span) as u32;
@@ -228,6 +234,23 @@ impl Calendar {
     #[inline]
     pub(crate) fn window_of(&self, time: u64) -> u64 {
         time / self.span
+    }
+
+    /// By how much the windows of a stop begin and end before those of others, in ps.
+    #[inline]
+    pub(crate) fn early_of(&self, stop: u32) -> u64 {
+        if stop < self.early_stops { self.early } else { 0 }
+    }
+
+    /// By how much the windows of some stops begin and end before those of others, in ps.
+    pub(crate) fn early(&self) -> u64 {
+        self.early
+    }
+
+    /// The number of the window of a stop in which `time` lies.
+    #[inline]
+    pub(crate) fn window_at(&self, time: u64, stop: u32) -> u64 {
+        self.window_of(time + self.early_of(stop))
     }
 
     /// When a window starts.
@@ -389,7 +412,7 @@ mod tests {
         fn everything_comes_out_in_its_window_in_order(
             steps in prop::collection::vec((0u64..40_000, 0u32..300, 0u32..9, any::<bool>(), any::<bool>()), 1..400),
         ) {
-            let mut calendar = Calendar::new(300, 1000, 8000);
+            let mut calendar = Calendar::new(300, 1000, 8000, (0, 0));
             let mut order = Order::default();
             let mut model: BTreeMap<u64, Vec<(u32, u64, u32)>> = BTreeMap::new();
             let mut window = 0u64;
