@@ -69,7 +69,7 @@ impl Layout {
                     layout.add(topology, node, kind, up);
                 }
                 let stops = layout.links.len() - layout.switches as usize;
-                if aligned && stops % GROUP > 0 {
+                if aligned && !stops.is_multiple_of(GROUP) {
                     layout.links.resize(layout.switches as usize + stops.next_multiple_of(GROUP), u32::MAX);
                 }
             }
