@@ -1,8 +1,8 @@
 //! What is to come, by window, then by neighbourhood.
 //!
-//! Time is cut into windows no longer than the shortest link's delay, so that nothing that happens in a window can reach
-//! another port or host within it. All that is kept in order is which window something belongs to, and which group of
-//! neighbouring ports or hosts it goes to; the order within one port is made when its turn comes.
+//! Time is cut into windows so short that nothing that happens in one can reach a port or host that has had its turn in it
+//! ([`crate::slice`]). All that is kept in order is which window something belongs to, and which group of neighbouring
+//! ports or hosts it goes to; the order within one port is made when its turn comes.
 
 use std::collections::BTreeMap;
 use strandway_proto::Packet;

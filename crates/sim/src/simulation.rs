@@ -1,8 +1,8 @@
 //! Runs a plan: slices side by side in windows, then one set of measurements.
 //!
-//! A window is no longer than the shortest delay of a link, so that nothing that leaves one slice in a window can arrive at
-//! another within it. So all slices run through a window on their own, exchange what crosses, and go on. What is in a
-//! window, and in which order, does not depend on how many slices there are.
+//! Where there are several slices, a window is no longer than the shortest delay of a link, so that nothing that leaves one of
+//! them in a window can arrive at another within it. So all slices run through a window on their own, exchange what crosses,
+//! and go on. What happens, and in which order, depends neither on the number of slices nor on the length of windows.
 
 use crate::control::Control;
 use crate::measure::{
