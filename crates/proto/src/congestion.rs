@@ -164,6 +164,11 @@ impl CongestionConfig {
         }
     }
 
+    /// Do connections to one destination share one window?
+    pub(crate) fn is_per_destination(&self) -> bool {
+        matches!(self, CongestionConfig::Nscc(c) if c.per_destination)
+    }
+
     /// The state for one connection.
     pub fn build(&self, environment: &Environment) -> AnyCongestion {
         match self {

@@ -1,6 +1,8 @@
 //! One connection: the only file that knows reliability, congestion control and path selection together.
 
-use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample};
+mod sharing;
+
+use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
 use crate::packet::{
     Ack, Answer, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Operation, Packet, PathId, Ports, Psn,
@@ -11,6 +13,7 @@ use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Set
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
+use sharing::Sharing;
 use std::sync::Arc;
 
 /// What came of asking a connection for a packet.
@@ -53,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) timer: Time,
     /// Time of the entry that is valid when that one is gone.
     pub(crate) timer_behind: Time,
+    /// What it takes to share a window; `None` before the first message, and where windows are not shared.
+    pub(crate) sharing: Option<Box<Sharing>>,
 }
 
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
@@ -84,12 +89,36 @@ impl Connection {
             burst_left: 0,
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
+            sharing: None,
             profile,
         }
     }
 
-    pub(crate) fn profile(&self) -> &Profile {
+    pub(crate) fn profile(&self) -> &Arc<Profile> {
         &self.profile
+    }
+
+    /// Its NSCC, if that is its congestion control.
+    pub(crate) fn nscc(&mut self) -> Option<&mut Nscc> {
+        if let AnyCongestion::Nscc(nscc) = &mut self.congestion { Some(nscc) } else { None }
+    }
+
+    /// Wire bytes in flight under the window: its own, and those of whom it shares it with.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> Bytes {
+        Bytes(self.reliability.in_flight().0 + self.sharing.as_ref().map_or(0, |s| s.beside))
+    }
+
+    /// The congestion context that it shares with others.
+    #[inline]
+    pub(crate) fn context(&self) -> Option<u32> {
+        self.sharing.as_ref().and_then(|s| s.context)
+    }
+
+    /// Might it share its window, and has not looked with whom?
+    #[inline]
+    pub(crate) fn is_to_join(&self) -> bool {
+        self.sharing.is_none() && self.profile.congestion.is_per_destination()
     }
 
     pub(crate) fn penalties(&self) -> Vec<u32> {
@@ -164,8 +193,8 @@ impl Connection {
     /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
     /// always be in flight.
     #[inline]
-    fn window_open(&self) -> bool {
-        let in_flight = self.reliability.in_flight().0;
+    pub(crate) fn window_open(&self) -> bool {
+        let in_flight = self.in_flight().0;
         in_flight == 0
             || in_flight + u64::from(self.packet) <= self.congestion.window().0
             || self.reliability.next_is_urgent()
@@ -202,7 +231,7 @@ impl Connection {
         let size = self.profile.transport.header as u16 + segment.length;
         let bytes = Bytes(u64::from(size));
         self.reliability.on_sent(now, &segment, path, bytes);
-        let in_flight = self.reliability.in_flight();
+        let in_flight = self.in_flight();
         self.congestion.on_sent(now, bytes, in_flight);
         self.pace_at = match self.congestion.rate(now) {
             // What it fell behind by, up to the slack, it may catch up.
@@ -216,10 +245,12 @@ impl Connection {
         self.stats.retransmitted += u64::from(segment.again);
         let more = self.reliability.has_next();
         let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
+        let turn = self.profile.transport.ack_every.0.min(u64::from(u32::MAX)) as u32;
+        let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)
             .with_if(segment.last, Flags::LAST)
-            .with_if(segment.again || full || !more, Flags::ACK_REQUEST);
+            .with_if(segment.again || full || turn_ends || !more, Flags::ACK_REQUEST);
         let data = Data {
             psn: Psn::new(segment.psn),
             message: segment.message,
@@ -262,6 +293,13 @@ impl Connection {
     #[inline]
     pub(crate) fn wants(&self) -> bool {
         self.reliability.has_next()
+            || self.reliability.wants_probe()
+            || self.path.wants_probe(self.reliability.in_flight().0 > 0)
+    }
+
+    /// Does it have something to send that does not wait for the window?
+    pub(crate) fn wants_at_once(&self) -> bool {
+        self.reliability.next_is_urgent()
             || self.reliability.wants_probe()
             || self.path.wants_probe(self.reliability.in_flight().0 > 0)
     }
@@ -342,7 +380,7 @@ impl Connection {
                 // Its NACK told.
                 LossKind::Trimmed { .. } => {}
             }
-            let in_flight = self.reliability.in_flight();
+            let in_flight = self.in_flight();
             self.congestion.on_loss(&LossSample { now, kind: lost.kind, bytes: lost.bytes, in_flight });
         }
         self.stats.timeouts += u64::from(timed_out);
@@ -412,7 +450,7 @@ impl Connection {
             self.base_rtt = rtt;
             self.reliability.on_base_rtt(rtt);
         }
-        let in_flight = self.reliability.in_flight();
+        let in_flight = self.in_flight();
         self.congestion.on_ack(&AckSample {
             now,
             rtt: settled.rtt,

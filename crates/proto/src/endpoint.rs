@@ -1,5 +1,6 @@
 //! A host: its connections, which of them is ready, and their timers.
 
+mod contexts;
 mod ports;
 
 use crate::connection::{Connection, Polled};
@@ -12,7 +13,7 @@ use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 /// What the application learns.
@@ -81,6 +82,9 @@ pub struct Endpoint {
     nic: u32,
     /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
+    contexts: Vec<contexts::Context>,
+    /// The first connection with messages to each host, where windows are shared.
+    destinations: BTreeMap<contexts::Destination, u32>,
 }
 
 /// Stands for the ports rather than a connection in the timer heap.
@@ -111,6 +115,8 @@ impl Endpoint {
             up: u32::MAX,
             nic: 0,
             planes_differ: false,
+            contexts: Vec::new(),
+            destinations: BTreeMap::new(),
         }
     }
 
@@ -134,6 +140,9 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn post(&mut self, now: Time, to: ConnectionId, message: Message) {
+        if self.connections[to.0 as usize].is_to_join() {
+            self.join(to.0);
+        }
         self.connections[to.0 as usize].post(message);
         self.settle(now, to.0);
     }
@@ -175,10 +184,13 @@ impl Endpoint {
                 }
                 return;
             }
-            Header::Ack(ack) => connection.handle_ack(now, ack, packet.flags),
+            Header::Ack(ack) => self.with(id, |c| c.handle_ack(now, ack, packet.flags)),
             Header::Nack(nack) => {
-                connection.handle_nack(now, nack, packet.flags);
-                if connection.take_failure() {
+                let failed = self.with(id, |c| {
+                    c.handle_nack(now, nack, packet.flags);
+                    c.take_failure()
+                });
+                if failed {
                     self.events.push_back(Event::Failed { connection: packet.connection });
                 }
             }
@@ -195,7 +207,7 @@ impl Endpoint {
             }
             Header::Answer(answer) => connection.handle_answer(now, answer),
         }
-        while let Some(message) = connection.reliability.take_finished() {
+        while let Some(message) = self.connections[id as usize].reliability.take_finished() {
             self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
         }
         self.settle(now, id);
@@ -216,8 +228,11 @@ impl Endpoint {
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
-                connection.handle_timeout(now);
-                if connection.take_failure() {
+                let failed = self.with(id, |c| {
+                    c.handle_timeout(now);
+                    c.take_failure()
+                });
+                if failed {
                     self.events.push_back(Event::Failed { connection: ConnectionId(id) });
                 }
                 self.settle(now, id);
@@ -229,9 +244,12 @@ impl Endpoint {
     #[inline]
     fn settle(&mut self, now: Time, id: u32) {
         let connection = &mut self.connections[id as usize];
-        if !connection.ready && connection.wants() {
+        if !connection.ready && connection.wants() && (connection.context().is_none() || connection.wants_at_once()) {
             connection.ready = true;
             self.ready.push_back(id);
+        }
+        if connection.context().is_some() {
+            self.queue_up(id);
         }
         self.arm(now, id);
     }
@@ -264,19 +282,26 @@ impl Endpoint {
             while tries > 0 {
                 tries -= 1;
                 let id = self.ready.pop_front()?;
-                let connection = &mut self.connections[id as usize];
-                match connection.poll_transmit(now, free) {
+                let polled = self.with(id, |c| c.poll_transmit(now, free));
+                match polled {
                     Polled::Packet(packet, more) => {
-                        connection.ready = more;
-                        if more {
+                        let goes_on = more && self.keeps_turn(id);
+                        self.connections[id as usize].ready = goes_on;
+                        if goes_on {
                             self.ready.push_back(id);
+                        } else if more {
+                            self.queue_up(id);
+                        } else {
+                            self.end_turn(id);
                         }
                         self.arm(now, id);
                         self.streak = 0;
                         return Some(packet);
                     }
                     Polled::Blocked => {
-                        connection.ready = false;
+                        self.connections[id as usize].ready = false;
+                        // Another one may have its turn instead.
+                        tries += usize::from(self.end_turn(id));
                         self.arm(now, id);
                     }
                     Polled::NoPort => self.ready.push_back(id),
@@ -370,7 +395,7 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn window(&self, connection: ConnectionId) -> Bytes {
-        self.connections[connection.0 as usize].window()
+        self.shared_window(connection.0).map_or_else(|| self.connections[connection.0 as usize].window(), Bytes)
     }
 
     /// What a connection's path selector holds against each path at present, in the selector's own units; empty if it keeps

@@ -227,7 +227,7 @@ impl Profile {
                 wire: WireFormat::Mrc,
                 transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::MrcSack(MrcSackConfig::default()),
-                congestion: CongestionConfig::Nscc(NsccConfig::default()),
+                congestion: CongestionConfig::Nscc(NsccConfig { per_destination: true, ..NsccConfig::default() }),
                 path: PathConfig::Mrc(MrcConfig::default()),
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },

@@ -1,8 +1,8 @@
 //! What is to come, by window, then by neighbourhood.
 //!
-//! Time is cut into windows no longer than the shortest link's delay, so that nothing that happens in a window can reach
-//! another port or host within it. All that is kept in order is which window something belongs to, and which group of
-//! neighbouring ports or hosts it goes to; the order within one port is made when its turn comes.
+//! Time is cut into windows so short that nothing that happens in one can reach a port or host that has had its turn in it
+//! ([`crate::slice`]). All that is kept in order is which window something belongs to, and which group of neighbouring
+//! ports or hosts it goes to; the order within one port is made when its turn comes.
 
 use std::collections::BTreeMap;
 use strandway_proto::Packet;
@@ -44,17 +44,121 @@ pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 /// At most so many windows ahead are kept in the ring; what lies beyond costs more.
 const WINDOWS_MAX: u64 = 1024;
 
-/// What comes to one group in one window.
+/// Arrivals in a block: 2 KiB.
+const BLOCK: usize = 32;
+
+/// What comes to one group in one window. Arrivals lie in blocks, which are never moved and are used again while they are
+/// warm; all but the last are full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    pub(crate) arrivals: Vec<Arrival>,
+    blocks: Vec<Vec<Arrival>>,
+    /// The block that is being filled.
+    open: Vec<Arrival>,
     pub(crate) notes: Vec<Note>,
+}
+
+impl Batch {
+    /// Number of arrivals.
+    #[inline]
+    pub(crate) fn arrivals(&self) -> usize {
+        self.blocks.len() * BLOCK + self.open.len()
+    }
+
+    /// Number of arrivals and notes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.arrivals() + self.notes.len()
+    }
+
+    /// The arrival of this number; `None` if there are not so many.
+    #[inline]
+    pub(crate) fn arrival(&self, index: usize) -> Option<&Arrival> {
+        match self.blocks.get(index / BLOCK) {
+            Some(block) => block.get(index % BLOCK),
+            None => self.open.get(index.wrapping_sub(self.blocks.len() * BLOCK)),
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, arrival: Arrival, spare: &mut Spare) {
+        if self.open.len() == self.open.capacity() {
+            self.renew(spare);
+        }
+        self.open.push(arrival);
+    }
+
+    /// A new block is opened.
+    #[cold]
+    fn renew(&mut self, spare: &mut Spare) {
+        let block = spare.blocks.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
+        let full = std::mem::replace(&mut self.open, block);
+        if !full.is_empty() {
+            if self.blocks.capacity() == 0
+                && let Some(list) = spare.lists.pop()
+            {
+                self.blocks = list;
+            }
+            self.blocks.push(full);
+        }
+    }
+
+    #[inline]
+    fn remark(&mut self, note: Note, spare: &mut Spare) {
+        if self.notes.capacity() == 0
+            && let Some(notes) = spare.notes.pop()
+        {
+            self.notes = notes;
+        }
+        self.notes.push(note);
+    }
+
+    /// All arrivals, in the order in which they were put.
+    #[inline]
+    fn each(&self, mut tell: impl FnMut(&Arrival)) {
+        for block in self.blocks.iter().chain(std::iter::once(&self.open)) {
+            for arrival in block {
+                tell(arrival);
+            }
+        }
+    }
+}
+
+/// Memory of batches that are done.
+#[derive(Debug, Default)]
+struct Spare {
+    blocks: Vec<Vec<Arrival>>,
+    lists: Vec<Vec<Vec<Arrival>>>,
+    notes: Vec<Vec<Note>>,
+}
+
+impl Spare {
+    /// Takes over what a batch leaves behind.
+    fn keep(&mut self, mut batch: Batch) {
+        if batch.open.capacity() > 0 {
+            batch.open.clear();
+            self.blocks.push(batch.open);
+        }
+        if batch.blocks.capacity() > 0 {
+            for mut block in batch.blocks.drain(..) {
+                block.clear();
+                self.blocks.push(block);
+            }
+            self.lists.push(batch.blocks);
+        }
+        if batch.notes.capacity() > 0 {
+            batch.notes.clear();
+            self.notes.push(batch.notes);
+        }
+    }
 }
 
 /// What is to come, by window and group.
 pub(crate) struct Calendar {
     /// Length of a window in ps.
     span: u64,
+    /// Stops below this one have windows that begin and end earlier by so many ps.
+    early_stops: u32,
+    early: u64,
     /// Number of windows in the ring less one; the number is a power of two.
     mask: u64,
     groups: usize,
@@ -66,25 +170,27 @@ pub(crate) struct Calendar {
     window: u64,
     far: BTreeMap<u64, Batch>,
     /// Memory of batches that are done; the last one is taken first, since it is warm.
-    spare: Vec<Vec<Arrival>>,
+    spare: Spare,
 }
 
 impl Calendar {
     /// An empty calendar for `stops` ports and hosts, in windows of `span` ps (at most `u32::MAX`), of which those up to
-    /// `ahead` ps are at hand.
-    pub(crate) fn new(stops: usize, span: u64, ahead: u64) -> Calendar {
+    /// `ahead` ps are at hand. Of the first `early.0` stops, windows begin and end `early.1` ps before those of the others.
+    pub(crate) fn new(stops: usize, span: u64, ahead: u64, early: (u32, u64)) -> Calendar {
         let span = span.clamp(1, u64::from(u32::MAX));
         let windows = (ahead / span + 3).next_power_of_two().min(WINDOWS_MAX);
         let groups = stops.div_ceil(GROUP).max(1);
         Calendar {
             span,
+            early_stops: early.0,
+            early: early.1,
             mask: windows - 1,
             groups,
             ring: vec![Batch::default(); windows as usize * groups],
             counts: vec![0; windows as usize],
             window: 0,
             far: BTreeMap::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -95,43 +201,56 @@ impl Calendar {
 
     /// The batch that something at `time` belongs to, and its offset in the window.
     #[inline]
-    fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, u32) {
+    fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, &mut Spare, u32) {
+        let time = time + self.early_of(stop);
         let window = time / self.span;
         debug_assert!(window >= self.window, "{time} ps lies before window {}", self.window);
         let offset = (time - window * self.span) as u32;
-        if window - self.window <= self.mask {
+        let batch = if window - self.window <= self.mask {
             let slot = (window & self.mask) as usize;
             self.counts[slot] += 1;
-            let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
-            if batch.arrivals.capacity() == 0
-                && let Some(spare) = self.spare.pop()
-            {
-                batch.arrivals = spare;
-            }
-            (batch, offset)
+            &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize]
         } else {
-            (self.far.entry(window).or_default(), offset)
-        }
+            self.far.entry(window).or_default()
+        };
+        (batch, &mut self.spare, offset)
     }
 
     /// A packet will be at a stop at `time`, in the present window or later.
     #[inline]
     pub(crate) fn put(&mut self, time: u64, stop: u32, link: u32, packet: &Packet) {
-        let (batch, offset) = self.batch(time, stop);
-        batch.arrivals.push(Arrival { stop, offset, link, packet: *packet });
+        let (batch, spare, offset) = self.batch(time, stop);
+        batch.add(Arrival { stop, offset, link, packet: *packet }, spare);
     }
 
     /// Something else will happen at `time`, in the present window or later.
     #[inline]
     pub(crate) fn note(&mut self, time: u64, stop: u32, source: u32, data: u32) {
-        let (batch, offset) = self.batch(time, stop);
-        batch.notes.push(Note { stop, offset, source, data });
+        let (batch, spare, offset) = self.batch(time, stop);
+        batch.remark(Note { stop, offset, source, data }, spare);
     }
 
     /// The number of the window in which `time` lies.
     #[inline]
     pub(crate) fn window_of(&self, time: u64) -> u64 {
         time / self.span
+    }
+
+    /// By how much the windows of a stop begin and end before those of others, in ps.
+    #[inline]
+    pub(crate) fn early_of(&self, stop: u32) -> u64 {
+        if stop < self.early_stops { self.early } else { 0 }
+    }
+
+    /// By how much the windows of some stops begin and end before those of others, in ps.
+    pub(crate) fn early(&self) -> u64 {
+        self.early
+    }
+
+    /// The number of the window of a stop in which `time` lies.
+    #[inline]
+    pub(crate) fn window_at(&self, time: u64, stop: u32) -> u64 {
+        self.window_of(time + self.early_of(stop))
     }
 
     /// When a window starts.
@@ -156,13 +275,14 @@ impl Calendar {
         while let Some((&near, _)) = self.far.first_key_value().filter(|(w, _)| **w - window <= self.mask) {
             let slot = (near & self.mask) as usize;
             let batch = self.far.remove(&near).unwrap_or_default();
-            self.counts[slot] += (batch.arrivals.len() + batch.notes.len()) as u64;
-            for arrival in batch.arrivals {
-                self.ring[slot * self.groups + (arrival.stop >> GROUP_SHIFT) as usize].arrivals.push(arrival);
+            self.counts[slot] += batch.len() as u64;
+            let groups = &mut self.ring[slot * self.groups..(slot + 1) * self.groups];
+            let spare = &mut self.spare;
+            batch.each(|arrival| groups[(arrival.stop >> GROUP_SHIFT) as usize].add(*arrival, spare));
+            for note in &batch.notes {
+                groups[(note.stop >> GROUP_SHIFT) as usize].remark(*note, spare);
             }
-            for note in batch.notes {
-                self.ring[slot * self.groups + (note.stop >> GROUP_SHIFT) as usize].notes.push(note);
-            }
+            spare.keep(batch);
         }
     }
 
@@ -170,16 +290,14 @@ impl Calendar {
     pub(crate) fn take(&mut self, group: usize) -> Batch {
         let slot = (self.window & self.mask) as usize;
         let batch = std::mem::take(&mut self.ring[slot * self.groups + group]);
-        self.counts[slot] -= (batch.arrivals.len() + batch.notes.len()) as u64;
+        self.counts[slot] -= batch.len() as u64;
         batch
     }
 
     /// Gives back what `take` gave.
-    pub(crate) fn give_back(&mut self, mut batch: Batch) {
-        if batch.arrivals.capacity() > 0 {
-            batch.arrivals.clear();
-            self.spare.push(batch.arrivals);
-        }
+    #[inline]
+    pub(crate) fn give_back(&mut self, batch: Batch) {
+        self.spare.keep(batch);
     }
 }
 
@@ -222,22 +340,28 @@ impl Order {
         self.starts.clear();
         self.starts.resize(GROUP + 2, 0);
         let starts = &mut self.starts[..];
-        for stop in batch.arrivals.iter().map(|a| a.stop).chain(batch.notes.iter().map(|n| n.stop)) {
-            starts[(stop as usize % GROUP) + 2] += 1;
+        batch.each(|arrival| starts[(arrival.stop as usize % GROUP) + 2] += 1);
+        for note in &batch.notes {
+            starts[(note.stop as usize % GROUP) + 2] += 1;
         }
         for i in 2..GROUP + 2 {
             starts[i] += starts[i - 1];
         }
-        let count = batch.arrivals.len() + batch.notes.len();
+        let count = batch.len();
         if self.turns.len() < count {
             self.turns.resize(count, Turn { key: 0, index: 0 });
         }
-        let arrivals = batch.arrivals.iter().map(|a| (a.stop, a.offset, a.link));
-        let notes = batch.notes.iter().map(|n| (n.stop, n.offset, n.source));
-        for (index, (stop, offset, source)) in arrivals.chain(notes).enumerate() {
+        let turns = &mut self.turns[..];
+        let mut index = 0;
+        let mut place = |stop: u32, offset: u32, source: u32| {
             let start = &mut starts[(stop as usize % GROUP) + 1];
-            self.turns[*start as usize] = Turn::new(offset, source, index);
+            turns[*start as usize] = Turn::new(offset, source, index);
             *start += 1;
+            index += 1;
+        };
+        batch.each(|a| place(a.stop, a.offset, a.link));
+        for n in &batch.notes {
+            place(n.stop, n.offset, n.source);
         }
         for stop in 0..GROUP {
             let (from, to) = (self.starts[stop] as usize, self.starts[stop + 1] as usize);
@@ -288,7 +412,7 @@ mod tests {
         fn everything_comes_out_in_its_window_in_order(
             steps in prop::collection::vec((0u64..40_000, 0u32..300, 0u32..9, any::<bool>(), any::<bool>()), 1..400),
         ) {
-            let mut calendar = Calendar::new(300, 1000, 8000);
+            let mut calendar = Calendar::new(300, 1000, 8000, (0, 0));
             let mut order = Order::default();
             let mut model: BTreeMap<u64, Vec<(u32, u64, u32)>> = BTreeMap::new();
             let mut window = 0u64;
@@ -313,10 +437,10 @@ mod tests {
                         for n in 0..GROUP {
                             for turn in order.of(n) {
                                 let stop = (group * GROUP + n) as u32;
-                                let note = (turn.index as usize).checked_sub(batch.arrivals.len());
+                                let note = (turn.index as usize).checked_sub(batch.arrivals());
                                 let of_stop = match note {
                                     Some(note) => batch.notes[note].stop,
-                                    None => batch.arrivals[turn.index as usize].stop,
+                                    None => batch.arrival(turn.index as usize).expect("an arrival").stop,
                                 };
                                 prop_assert_eq!(of_stop, stop);
                                 got.push((stop, calendar.start_of(window) + turn.offset(), turn.source()));

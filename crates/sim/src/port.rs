@@ -1,9 +1,9 @@
 //! A port: the queue that feeds one directed link.
 //!
 //! Ports are *lazy*: once in a window of time ([`crate::calendar`]) everything that happens at a port in that window is
-//! decided at once, arrivals and departures in order of time. Since a window is no longer than a link's delay, nothing that
-//! leaves a port can come to another one within the window, and every packet gets the time and order that an event at each
-//! arrival and departure would give it, without any such event.
+//! decided at once, arrivals and departures in order of time. Since nothing that leaves a port can come to one that has been
+//! visited in the same window, every packet gets the time and order that an event at each arrival and departure would give
+//! it, without any such event.
 //!
 //! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: an event for each arrival
 //! and one for the end of each transmission.

@@ -13,8 +13,10 @@ pub(crate) struct Waiting {
     pub(crate) ingress: u32,
 }
 
-/// Packets in a chunk: with the link to the next one, eight cache lines.
-const CHUNK: u32 = 9;
+/// Packets in a chunk: with the link to the next one, four cache lines.
+const CHUNK: u32 = 4;
+/// Chunks that are allocated at once. They are never moved.
+const SEGMENT: usize = 64;
 const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -24,12 +26,12 @@ struct Chunk {
     next: u32,
 }
 
-const _: () = assert!(size_of::<Chunk>() == 512);
+const _: () = assert!(size_of::<Chunk>() == 256);
 
 /// The chunks of all queues of a slice.
 #[derive(Default)]
 pub(crate) struct Arena {
-    chunks: Vec<Chunk>,
+    segments: Vec<Vec<Chunk>>,
     free: Vec<u32>,
 }
 
@@ -61,10 +63,10 @@ impl Queue {
                 *self = Queue { head: chunk, tail: chunk, first: 0, len: 1 };
                 return;
             }
-            arena.chunks[self.tail as usize].next = chunk;
+            arena.chunk_mut(self.tail).next = chunk;
             self.tail = chunk;
         } else {
-            arena.chunks[self.tail as usize].items[place as usize] = waiting;
+            arena.chunk_mut(self.tail).items[place as usize] = waiting;
         }
         self.len += 1;
     }
@@ -75,7 +77,7 @@ impl Queue {
         if self.len == 0 {
             return None;
         }
-        let chunk = &arena.chunks[self.head as usize];
+        let chunk = arena.chunk(self.head);
         let waiting = chunk.items[self.first as usize];
         let next = chunk.next;
         self.len -= 1;
@@ -93,27 +95,42 @@ impl Queue {
         if self.len == 0 {
             return None;
         }
-        Some(&mut arena.chunks[self.tail as usize].items[((self.first + self.len - 1) % CHUNK) as usize])
+        Some(&mut arena.chunk_mut(self.tail).items[((self.first + self.len - 1) % CHUNK) as usize])
     }
 
     /// Reads where the first packet is, so that it is in the cache by the time it is wanted.
     #[inline]
     pub(crate) fn touch(&self, arena: &Arena) -> u32 {
-        arena.chunks.get(self.head as usize).map_or(0, |c| c.items[self.first as usize % CHUNK as usize].ingress)
+        if self.len == 0 { 0 } else { arena.chunk(self.head).items[self.first as usize % CHUNK as usize].ingress }
     }
 }
 
 impl Arena {
+    #[inline]
+    fn chunk(&self, index: u32) -> &Chunk {
+        &self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
+    }
+
+    #[inline]
+    fn chunk_mut(&mut self, index: u32) -> &mut Chunk {
+        &mut self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
+    }
+
     /// A chunk that holds one packet.
     fn take(&mut self, waiting: &Waiting) -> u32 {
         match self.free.pop() {
             Some(index) => {
-                self.chunks[index as usize].items[0] = *waiting;
+                self.chunk_mut(index).items[0] = *waiting;
                 index
             }
             None => {
-                self.chunks.push(Chunk { items: [*waiting; CHUNK as usize], next: NIL });
-                self.chunks.len() as u32 - 1
+                if self.segments.last().is_none_or(|s| s.len() == SEGMENT) {
+                    self.segments.push(Vec::with_capacity(SEGMENT));
+                }
+                let count = self.segments.len() - 1;
+                let last = &mut self.segments[count];
+                last.push(Chunk { items: [*waiting; CHUNK as usize], next: NIL });
+                (count * SEGMENT + last.len() - 1) as u32
             }
         }
     }
@@ -155,7 +172,7 @@ mod tests {
                 }
                 prop_assert!(queue.pop(&mut arena).is_none());
             }
-            prop_assert_eq!(arena.free.len(), arena.chunks.len());
+            prop_assert_eq!(arena.free.len(), arena.segments.iter().map(Vec::len).sum::<usize>());
         }
     }
 }

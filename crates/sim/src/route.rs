@@ -1,6 +1,7 @@
 //! Which port a packet leaves a switch by: arithmetic over the topology, with a slow path for known dead links.
 
 use crate::plan::Routing;
+use crate::slice::Layout;
 use crate::topology::{LinkId, Topology};
 use std::collections::BTreeSet;
 use strandway_proto::rng::{Random, StreamKind, mix64};
@@ -31,6 +32,7 @@ pub(crate) struct Router {
     salt: u64,
     direct: Option<Direct>,
     topology: Topology,
+    layout: Layout,
     dead: BTreeSet<u32>,
 }
 
@@ -46,7 +48,7 @@ struct Direct {
 }
 
 impl Router {
-    pub(crate) fn new(topology: &Topology, routing: Routing, seed: u64) -> Router {
+    pub(crate) fn new(topology: &Topology, routing: Routing, seed: u64, layout: Layout) -> Router {
         let shape = topology.shape();
         let [_, leaf_link, spine_link, core_link, _] = topology.link_bases();
         let [_, leaf_node, spine_node, core_node, _] = topology.node_bases();
@@ -90,8 +92,19 @@ impl Router {
             salt: Random::new(seed, StreamKind::Switch, u64::MAX).next_u64(),
             direct,
             topology: topology.clone(),
+            layout,
             dead: BTreeSet::new(),
         }
+    }
+
+    /// Where the ports are that it routes to.
+    #[inline]
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
     }
 
     /// Routing learns that a link is dead, or alive again.
@@ -121,9 +134,17 @@ impl Router {
     pub(crate) fn route(&self, node: u32, packet: &Packet) -> Option<u32> {
         let ways = self.ways(node, packet.destination.0);
         if self.dead.is_empty() || self.direct.as_ref().is_some_and(|d| d.fixed) {
-            return Some(self.choose(node, packet, &ways, 0));
+            return Some(ways.first + self.choose(node, packet, &ways, 0));
         }
         self.route_around(node, packet, &ways)
+    }
+
+    /// The place of the port that a packet leaves `node` by, a switch of this slice, where routing knows of no dead link.
+    #[inline]
+    pub(crate) fn place(&self, node: u32, packet: &Packet) -> u32 {
+        let ways = self.ways(node, packet.destination.0);
+        let first = if ways.up.is_some() { self.layout.up(node) } else { self.layout.down(node) + ways.within };
+        first + self.choose(node, packet, &ways, 0)
     }
 
     /// The ports of a switch that lie on a shortest way to a host.
@@ -134,9 +155,11 @@ impl Router {
             let switch = node - self.leaf_node;
             let base = self.leaf_link + switch * self.leaf_ports;
             if switch / self.planes == leaf {
-                return Ways { first: base + destination % self.hosts_per_leaf, count: 1, up: None };
+                let within = destination % self.hosts_per_leaf;
+                return Ways { first: base + within, within, count: 1, up: None };
             }
-            return Ways { first: base + self.hosts_per_leaf, count: self.leaf_up, up: Some(Tier::Leaf(switch)) };
+            let up = Some(Tier::Leaf(switch));
+            return Ways { first: base + self.hosts_per_leaf, within: 0, count: self.leaf_up, up };
         }
         if node < self.core_node {
             let switch = node - self.spine_node;
@@ -145,37 +168,39 @@ impl Router {
             if self.spine_up != 0 {
                 if leaf / self.leaves_per_pod != switch / self.planes / self.spines_per_pod {
                     let up = Some(Tier::Spine(switch));
-                    return Ways { first: base + self.spine_down, count: self.spine_up, up };
+                    return Ways { first: base + self.spine_down, within: 0, count: self.spine_up, up };
                 }
                 within = leaf % self.leaves_per_pod;
             }
-            return Ways { first: base + within * self.leaf_bundle, count: self.leaf_bundle, up: None };
+            let within = within * self.leaf_bundle;
+            return Ways { first: base + within, within, count: self.leaf_bundle, up: None };
         }
         let base = self.core_link + (node - self.core_node) * self.core_ports;
         let pod = leaf / self.leaves_per_pod;
-        Ways { first: base + pod * self.core_bundle, count: self.core_bundle, up: None }
+        let within = pod * self.core_bundle;
+        Ways { first: base + within, within, count: self.core_bundle, up: None }
     }
 
+    /// Which of the ways a packet takes.
     #[inline]
     fn choose(&self, node: u32, packet: &Packet, ways: &Ways, attempt: u32) -> u32 {
         if ways.count == 1 {
-            return ways.first;
+            return 0;
         }
         if let (Some(direct), Some(tier), 0) = (&self.direct, ways.up, attempt)
             && (direct.fixed || packet.path.entropy() & PathId::ORDERED == 0)
         {
             let entropy = packet.path.entropy() & !PathId::ORDERED;
-            return ways.first
-                + u32::from(match tier {
-                    Tier::Leaf(switch) => {
-                        direct.leaf[(switch * ways.count + (entropy & ((1 << direct.bits) - 1)) % ways.count) as usize]
-                    }
-                    Tier::Spine(switch) => {
-                        direct.spine[(switch * ways.count + (entropy >> direct.bits) % ways.count) as usize]
-                    }
-                });
+            return u32::from(match tier {
+                Tier::Leaf(switch) => {
+                    direct.leaf[(switch * ways.count + (entropy & ((1 << direct.bits) - 1)) % ways.count) as usize]
+                }
+                Tier::Spine(switch) => {
+                    direct.spine[(switch * ways.count + (entropy >> direct.bits) % ways.count) as usize]
+                }
+            });
         }
-        ways.first + ((self.hash(node, packet, attempt) * u64::from(ways.count)) >> 32) as u32
+        ((self.hash(node, packet, attempt) * u64::from(ways.count)) >> 32) as u32
     }
 
     /// Rehashes until the choice avoids the dead links that routing knows of; then tries every port in turn.
@@ -183,7 +208,7 @@ impl Router {
     fn route_around(&self, node: u32, packet: &Packet, ways: &Ways) -> Option<u32> {
         let alive = |link: &u32| self.leads(*link, packet.destination);
         (0..16)
-            .map(|attempt| self.choose(node, packet, ways, attempt))
+            .map(|attempt| ways.first + self.choose(node, packet, ways, attempt))
             .find(alive)
             .or_else(|| (ways.first..ways.first + ways.count).find(alive))
     }
@@ -205,6 +230,8 @@ impl Router {
 /// Equal ports to choose from.
 struct Ways {
     first: u32,
+    /// Of those that lead down: the first one's number among the switch's.
+    within: u32,
     count: u32,
     /// They lead up from this switch.
     up: Option<Tier>,
@@ -265,7 +292,7 @@ mod tests {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
         for topology in [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)] {
             for routing in [Routing::Hashed, Routing::Direct, Routing::Source] {
-                let router = Router::new(&topology, routing, 5);
+                let router = Router::new(&topology, routing, 5, Layout::default());
                 let mut used = BTreeSet::new();
                 for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b)
                 {
@@ -288,7 +315,7 @@ mod tests {
     fn known_dead_links_are_avoided_at_every_tier_until_nothing_is_left() {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
         for topology in [fabric(None, 1), fabric(pods, 1)] {
-            let mut router = Router::new(&topology, Routing::Hashed, 5);
+            let mut router = Router::new(&topology, Routing::Hashed, 5, Layout::default());
             let probe = |router: &Router, dead: &[u32]| {
                 (0..200).all(|entropy| {
                     follow(&topology, router, &packet(0, 29, 0, entropy))
@@ -314,7 +341,7 @@ mod tests {
     #[test]
     fn source_routes_lead_where_they_say_whatever_routing_knows() {
         let topology = fabric(None, 2);
-        let mut router = Router::new(&topology, Routing::Source, 5);
+        let mut router = Router::new(&topology, Routing::Source, 5, Layout::default());
         for entropy in 0..6 {
             let packet = packet(0, 29, 1, entropy);
             let before = follow(&topology, &router, &packet).expect("a route");
@@ -334,7 +361,7 @@ mod tests {
             let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
             let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods: None };
             let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
-            let router = Router::new(&topology, Routing::Source, 5);
+            let router = Router::new(&topology, Routing::Source, 5, Layout::default());
             let clos = Clos::new(spines as u16, 4).expect("a fabric that fits");
             // With more values than uplinks, both wrap around alike where the number of uplinks is a power of two.
             let values = if spines.is_power_of_two() { 64 } else { spines };

@@ -9,6 +9,7 @@
 
 mod forward;
 mod host;
+mod layout;
 mod setup;
 mod watch;
 
@@ -29,6 +30,7 @@ use std::ops::Range;
 use strandway_proto::Packet;
 use strandway_proto::rng::Random;
 
+pub(crate) use layout::Layout;
 pub(crate) use setup::Cut;
 pub(crate) use watch::Taken;
 
@@ -138,10 +140,11 @@ pub(crate) struct Slice<'a> {
     events: EventQueue,
     pool: Pool,
     arena: Arena,
-    /// Ports of the hosts, leaves, tier-1 switches and cores that this slice owns, in that order.
+    /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
-    /// What to subtract from a link's number to find its port here, per kind of node.
-    offsets: [i64; 4],
+    /// Stops are the ports of switches, numbered from this one, and behind them, from a new group on, the hosts.
+    first_port: u32,
+    first_host_stop: u32,
     /// Starts and sizes of the packets that wait in each plain first-in-first-out port; empty if there is none.
     fifos: Vec<VecDeque<(u64, u32)>>,
     limits: Vec<Limits>,
@@ -162,6 +165,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) captured: Vec<Captured>,
     /// Switches take packets one event at a time: their ports are eager, or routing changes during the run.
     by_event: bool,
+    /// Something was left undone since the run ends before.
+    cut_off: bool,
     /// Ports of switches are eager.
     eager: bool,
     /// PFC: account for what comes in by each port.
@@ -190,25 +195,31 @@ impl<'a> Slice<'a> {
         self.calendar.start_of(self.calendar.window_of(time) + 1)
     }
 
+    /// Has everything been done that was to come, even what a time limit may have cut off?
+    pub(crate) fn is_over(&mut self) -> bool {
+        !self.cut_off && self.next_time() == u64::MAX
+    }
+
     /// Runs window after window up to `limit`. Stops early if asked to.
     pub(crate) fn run_before(&mut self, limit: u64, control: &Control) {
         loop {
             let from = self.next_time();
-            if from >= limit || control.stopping() {
+            if from.saturating_sub(self.calendar.early()) >= limit || control.stopping() {
                 return;
             }
             let end = self.window_end(from);
-            self.run_window(from, limit.min(end));
+            self.run_window(from, end, limit);
             self.report(control);
-            if limit <= end {
+            if limit <= end - self.calendar.early() {
                 return;
             }
         }
     }
 
-    /// Does everything from `from`, the start of a window, up to `until`, which lies in it or at its end.
-    fn run_window(&mut self, from: u64, until: u64) {
+    /// Does everything of the window from `from` to `end` that lies before `limit`.
+    fn run_window(&mut self, from: u64, end: u64, limit: u64) {
         self.calendar.begin(self.calendar.window_of(from));
+        let until = end.min(limit);
         while self.events.peek() < until {
             let Some(event) = self.events.pop_before(until) else { break };
             debug_assert!(event.time >= self.now, "an event at {} ps is late at {} ps", event.time, self.now);
@@ -219,11 +230,14 @@ impl<'a> Slice<'a> {
         let mut order = std::mem::take(&mut self.order);
         for group in 0..self.calendar.groups() {
             let batch = self.calendar.take(group);
-            let count = batch.arrivals.len() + batch.notes.len();
-            if count > 0 {
+            let count = batch.len();
+            let early = self.calendar.early_of((group * GROUP) as u32);
+            if from >= limit.saturating_add(early) {
+                self.cut_off |= count > 0;
+            } else if count > 0 {
                 self.events_done += count as u64;
                 order.arrange(&batch);
-                self.visit_group(group, &batch, &order, from, until);
+                self.visit_group(group, &batch, &order, from.wrapping_sub(early), limit.min(end - early));
             }
             self.calendar.give_back(batch);
         }
@@ -231,7 +245,8 @@ impl<'a> Slice<'a> {
         self.now = self.now.max(until - 1);
     }
 
-    /// Visits those ports and hosts of a group to which something happens.
+    /// Visits those ports and hosts of a group to which something happens before `until`, the end of their window or the end
+    /// of the run. Where the first window is cut short, `from` lies before all time, below zero.
     fn visit_group(&mut self, group: usize, batch: &Batch, order: &Order, from: u64, until: u64) {
         for n in 0..GROUP {
             let turns = order.of(n);
@@ -239,12 +254,13 @@ impl<'a> Slice<'a> {
                 continue;
             }
             let stop = group * GROUP + n;
-            match stop.checked_sub(self.ports.len()) {
+            match stop.checked_sub(self.first_host_stop as usize) {
                 None => {
-                    if let Some(next) = self.ports.get(stop + FETCH_PORTS) {
+                    let port = stop + self.first_port as usize;
+                    if let Some(next) = self.ports.get(port + FETCH_PORTS) {
                         std::hint::black_box(next.waiting[DATA].touch(&self.arena));
                     }
-                    self.visit_port(stop, batch, turns, from, until);
+                    self.visit_port(port, batch, turns, from, until);
                 }
                 Some(host) => {
                     self.fetch_host(host + FETCH_HOSTS, batch, order.of((n + FETCH_HOSTS) % GROUP));
@@ -259,7 +275,7 @@ impl<'a> Slice<'a> {
     fn fetch_host(&self, host: usize, batch: &Batch, turns: &[Turn]) {
         let Some(host) = self.hosts.get(host) else { return };
         let mut sum = host.endpoint.touch_ready();
-        for arrival in turns.iter().take(2).filter_map(|t| batch.arrivals.get(t.index as usize)) {
+        for arrival in turns.iter().take(2).filter_map(|t| batch.arrival(t.index as usize)) {
             sum ^= host.endpoint.touch(arrival.packet.connection);
         }
         std::hint::black_box(sum);
@@ -302,9 +318,7 @@ impl<'a> Slice<'a> {
     /// The local number of a link's port.
     #[inline]
     fn local(&self, link: u32) -> usize {
-        let bases = &self.cut.link_bases;
-        let kind = usize::from(link >= bases[1]) + usize::from(link >= bases[2]) + usize::from(link >= bases[3]);
-        (i64::from(link) - self.offsets[kind]) as usize
+        self.router.layout().place(link)
     }
 
     /// An instant of the fault plan has come, for a port of this slice or for its routing.
@@ -395,8 +409,13 @@ impl<'a> Slice<'a> {
     }
 
     /// This slice's ports, each with its number in the topology.
-    pub(crate) fn ports(&self) -> &[Port] {
-        &self.ports
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(|p| p.link != u32::MAX)
+    }
+
+    /// When the last thing happened at a host of this slice.
+    pub(crate) fn last_at(&self) -> u64 {
+        self.hosts.iter().map(Host::now).max().unwrap_or(0)
     }
 
     /// This slice's hosts, and the number of the first.

@@ -40,6 +40,8 @@ parameters! {
         quick_gate: u32 = 3, 0.0..=30.0, "UEC 1.0, NSCC table: qa_gate = 3";
         /// Weight of a sample in the average delay.
         average_weight: f64 = 0.0125, 0.0001..=1.0, "UEC simulator: 0.0125; UEC 1.0 leaves the estimator open";
+        /// Connections of a host to one other host share one window.
+        per_destination: bool = false, 0.0..=1.0, "OCP MRC 1.0: a congestion context per destination; UEC simulator: per connection";
     }
 }
 
@@ -134,6 +136,11 @@ impl Nscc {
         };
         nscc.window = nscc.window_max();
         nscc
+    }
+
+    /// The window in wire bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window as u64
     }
 
     fn packet(&self) -> f64 {
@@ -286,6 +293,6 @@ impl Congestion for Nscc {
     }
 
     fn window(&self) -> Bytes {
-        Bytes(self.window as u64)
+        Bytes(self.window_bytes())
     }
 }

@@ -314,7 +314,7 @@ impl Reliability for SelectiveRepeat {
                 self.highest = self.highest.max(psn + 1);
             }
         }
-        if self.recovery.is_some_and(|r| self.board.una() >= r.until) {
+        if self.recovery.is_some_and(|r| self.board.una() >= r.until.get()) {
             self.recovery = None;
         }
         match self.detection {

@@ -23,7 +23,13 @@ impl Slice<'_> {
     /// The stop that a host of this slice is.
     #[inline]
     pub(super) fn host_stop(&self, host: u32) -> u32 {
-        self.ports.len() as u32 + host - self.first_host
+        self.first_host_stop + host - self.first_host
+    }
+
+    /// The stop that a switch's port is.
+    #[inline]
+    pub(super) fn port_stop(&self, port: u32) -> u32 {
+        port - self.first_port
     }
 
     /// A packet is on its way over a link to `node` and will be there at `time`, in a later window.
@@ -35,8 +41,8 @@ impl Slice<'_> {
             let data = self.pool.put(*packet, node);
             self.events.push(Event { time, source: link, data });
         } else {
-            let port = self.router.route(node, packet).expect("with no link known to be dead every way leads on");
-            self.calendar.put(time, self.local(port) as u32, link, packet);
+            let port = self.router.place(node, packet);
+            self.calendar.put(time, self.port_stop(port), link, packet);
         }
     }
 
@@ -58,16 +64,17 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn visit_port(&mut self, i: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
         for turn in turns {
-            let time = from + turn.offset();
+            let time = from.wrapping_add(turn.offset());
             if time >= until {
+                self.cut_off = true;
                 break;
             }
-            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+            if let Some(arrival) = batch.arrival(turn.index as usize) {
                 self.sample_port(i, time);
                 self.enqueue(i, &arrival.packet, 0, time);
             } else if turn.source() >= self.sources.fault {
                 self.sample_port(i, time);
-                self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals.len()].data as usize, time);
+                self.break_or_mend(batch.notes[turn.index as usize - batch.arrivals()].data as usize, time);
             }
         }
         self.sample_port(i, until);
@@ -83,10 +90,11 @@ impl Slice<'_> {
             return;
         }
         let time = port.busy_until.max(from);
-        let window = self.calendar.window_of(time);
-        if !(self.calendar.window_of(from)..=window).contains(&port.visit) {
+        let stop = i as u32 - self.first_port;
+        let window = self.calendar.window_at(time, stop);
+        if !(self.calendar.window_at(from, stop)..=window).contains(&port.visit) {
             port.visit = window;
-            self.calendar.note(time, i as u32, self.sources.visit, 0);
+            self.calendar.note(time, stop, self.sources.visit, 0);
         }
     }
 

@@ -25,6 +25,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// When the last thing happened here.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
     pub(super) fn new(endpoint: Endpoint) -> Host {
         Host { endpoint, released: Vec::new(), visit: u64::MAX, now: 0, next_at: u64::MAX, ask_again_at: 0 }
     }
@@ -36,12 +41,13 @@ impl Slice<'_> {
         for turn in turns {
             let time = from + turn.offset();
             if time >= until {
+                self.cut_off = true;
                 break;
             }
-            if let Some(arrival) = batch.arrivals.get(turn.index as usize) {
+            if let Some(arrival) = batch.arrival(turn.index as usize) {
                 self.deliver(h, time, &arrival.packet);
             } else if turn.source() != self.sources.visit {
-                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals.len()]);
+                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals()]);
             }
         }
         self.run_host(h, until);
@@ -51,7 +57,7 @@ impl Slice<'_> {
             let window = self.calendar.window_of(host.next_at);
             if !(self.calendar.window_of(until)..=window).contains(&host.visit) {
                 host.visit = window;
-                let stop = (self.ports.len() + h) as u32;
+                let stop = self.first_host_stop + h as u32;
                 self.calendar.note(host.next_at, stop, self.sources.visit, 0);
             }
         }

@@ -1,6 +1,7 @@
 //! How the fabric is cut into slices, and how a slice begins.
 
 use super::host::Host;
+use super::layout::{Layout, Lookahead};
 use super::watch::Sampler;
 use super::{FaultEvent, LinkFaults, Slice, Sources};
 use crate::calendar::{Calendar, Order};
@@ -27,6 +28,8 @@ pub(crate) struct Cut {
     pub(crate) hosts: u32,
     /// No plain first-in-first-out ports, for comparing the two kinds.
     pub(crate) queued_only: bool,
+    /// Windows of one link latency even where wider ones would do, for comparing the two.
+    pub(crate) narrow: bool,
     /// Per slice: its hosts, leaves, tier-1 switches, cores, as ranges of node numbers.
     nodes: Vec<[Range<u32>; 4]>,
     /// The other direction of every link, where ingress is accounted for.
@@ -87,6 +90,7 @@ impl Cut {
             link_bases: topology.link_bases(),
             hosts: topology.hosts(),
             queued_only: false,
+            narrow: false,
             nodes,
             reverse,
             ends,
@@ -159,20 +163,30 @@ impl<'a> Slice<'a> {
         fault_events: &'a [(u64, FaultEvent)],
     ) -> Slice<'a> {
         let topology = &plan.topology;
+        let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
+        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
+        let by_event = eager || routing_changes;
+        let lookahead = Lookahead::new(plan, cut, by_event);
+        let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
+        let first_port = layout.switches;
+        let first_host_stop = layout.links.len() as u32 - first_port;
+        let stops = first_host_stop + cut.nodes[index][0].len() as u32;
+        let early = (first_host_stop, lookahead.early);
         let mut slice = Slice {
             plan,
             cut,
             index,
             sources: Sources::new(plan),
-            router: Router::new(topology, plan.routing, plan.seed),
-            calendar: Calendar::new(0, 1, 0),
+            router: Router::new(topology, plan.routing, plan.seed, layout),
+            calendar: Calendar::new(stops as usize, lookahead.span, ahead(topology), early),
             order: Order::default(),
             events: event_queue(plan, cut.slices),
             pool: Pool::default(),
             arena: Arena::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
-            offsets: [0; 4],
+            first_port,
+            first_host_stop,
             limits: vec![Limits::new(&plan.ports, 1.0, false)],
             faults: BTreeMap::new(),
             fault_events,
@@ -187,8 +201,9 @@ impl<'a> Slice<'a> {
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),
-            by_event: false,
-            eager: plan.ports.pfc.is_some() || plan.ports.shared.is_some(),
+            by_event,
+            cut_off: false,
+            eager,
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
@@ -200,12 +215,8 @@ impl<'a> Slice<'a> {
             reported: (0, 0),
             sampler: Sampler::new(plan, cut, cut.nodes[index][0].clone()),
         };
-        let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
-        slice.by_event = slice.eager || routing_changes;
         slice.make_ports();
         slice.make_hosts();
-        let window = topology.shortest_latency().0;
-        slice.calendar = Calendar::new(slice.ports.len() + slice.hosts.len(), window, ahead(topology));
         slice.mark_ports(faults);
         slice.schedule_starts();
         slice
@@ -213,34 +224,31 @@ impl<'a> Slice<'a> {
 
     fn make_ports(&mut self) {
         let topology = &self.plan.topology;
-        let total: u32 = self.cut.nodes[self.index].iter().map(|r| ports_in(topology, r).len() as u32).sum();
-        self.ports.reserve_exact(total as usize);
+        let links = std::mem::take(&mut self.router.layout_mut().links);
+        self.ports.reserve_exact(links.len());
         let settings = &self.plan.ports;
         let eager = self.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
         let fifo =
             !self.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
-        for (kind, range) in self.cut.nodes[self.index].clone().iter().enumerate() {
-            let links = ports_in(topology, range);
-            self.offsets[kind] = i64::from(links.start) - self.ports.len() as i64;
-            for link in links {
-                let random = Random::new(self.plan.seed, StreamKind::Port, u64::from(link));
-                let Some(ends) = topology.ends(LinkId(link)) else {
-                    self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
-                    continue;
-                };
-                let level = topology.level(ends.level);
-                let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
-                let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
-                let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
-                port.set(flag::EAGER, eager && is_switch);
-                port.set(flag::FIFO, fifo && is_switch);
-                port.group = topology.group_index(&ends) as u16;
-                port.set(flag::LAST, is_switch && ends.level == 0);
-                port.limits = self.limits_at(1.0, port.has(flag::LAST));
-                port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
-                self.ports.push(port);
-            }
+        for link in links {
+            let random = Random::new(self.plan.seed, StreamKind::Port, u64::from(link));
+            let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
+            let Some(ends) = ends else {
+                self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
+                continue;
+            };
+            let level = topology.level(ends.level);
+            let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
+            let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
+            let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
+            port.set(flag::EAGER, eager && is_switch);
+            port.set(flag::FIFO, fifo && is_switch);
+            port.group = topology.group_index(&ends) as u16;
+            port.set(flag::LAST, is_switch && ends.level == 0);
+            port.limits = self.limits_at(1.0, port.has(flag::LAST));
+            port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
+            self.ports.push(port);
         }
         if settings.shared.is_some() {
             self.number_switches();
@@ -250,12 +258,16 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Shared buffers: which switch each port belongs to. Ports lie node by node; hosts are numbered along, and never asked.
+    /// Shared buffers: which switch each port belongs to. Hosts are numbered along, and never asked.
     fn number_switches(&mut self) {
         let topology = &self.plan.topology;
+        self.switches = vec![0; self.ports.len()];
         for node in self.cut.nodes[self.index].iter().cloned().flatten() {
-            let (_, ports) = topology.ports_of(NodeId(node));
-            self.switches.extend(std::iter::repeat_n(self.buffered.len() as u32, ports as usize));
+            let (LinkId(first), ports) = topology.ports_of(NodeId(node));
+            for link in first..first + ports {
+                let place = self.local(link);
+                self.switches[place] = self.buffered.len() as u32;
+            }
             self.buffered.push(0);
         }
     }
@@ -290,7 +302,7 @@ impl<'a> Slice<'a> {
                     self.calendar.note(time, stop, source, n as u32);
                 }
                 Some(link) if !self.by_event => {
-                    let stop = self.local(link.0) as u32;
+                    let stop = self.port_stop(self.local(link.0) as u32);
                     self.calendar.note(time, stop, source, n as u32);
                 }
                 _ => self.events.push(Event { time, source, data: n as u32 }),
@@ -348,14 +360,4 @@ impl<'a> Slice<'a> {
             }
         }
     }
-}
-
-/// The ports of a run of nodes of one kind.
-fn ports_in(topology: &Topology, nodes: &Range<u32>) -> Range<u32> {
-    if nodes.is_empty() {
-        return 0..0;
-    }
-    let (first, _) = topology.ports_of(NodeId(nodes.start));
-    let (last, count) = topology.ports_of(NodeId(nodes.end - 1));
-    first.0..last.0 + count
 }

@@ -6,6 +6,7 @@ use crate::congestion::LossKind;
 use crate::packet::{Ack, Flags, Psn};
 use crate::reliability::scoreboard::State;
 use crate::units::{Bytes, Span, Time};
+use std::num::NonZeroU64;
 
 /// SLEEK: packets held out of order that mean a loss, at the least.
 const REORDER_PACKETS_MIN: u64 = 5;
@@ -17,7 +18,7 @@ pub(super) const PROBES: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
     /// It ends when everything below is acknowledged.
-    pub(super) until: u64,
+    pub(super) until: NonZeroU64,
     /// Only what lies below may be sent again.
     pub(super) bound: u64,
 }
@@ -64,7 +65,7 @@ impl SelectiveRepeat {
     fn enter_recovery(&mut self, from: u64, bound: u64) {
         let bound =
             if self.recover_all && self.detection == LossDetection::Reordering { self.board.next() } else { bound };
-        self.recovery = Some(Recovery { until: self.board.next(), bound });
+        self.recovery = NonZeroU64::new(self.board.next()).map(|until| Recovery { until, bound });
         self.mark = self.mark.max(from);
     }
 

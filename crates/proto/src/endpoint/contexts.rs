@@ -1,0 +1,181 @@
+//! Congestion contexts: connections to one host that share one window, as MRC's do (QPCC).
+//!
+//! A context begins when a second connection to the same host, with the same profile, posts its first message; until then a
+//! connection's window is its own. Whatever a connection does with the window, it does with the context's state in its hands
+//! ([`Endpoint::with`]). One member at a time is in the endpoint's ready list, so that a destination counts as one however many
+//! connections lead to it; the others wait. A turn is as long as what the receiver acknowledges at once: were it shorter,
+//! packets of many connections would wait for their acknowledgement until others have had their turns, and fill the window.
+
+use super::Endpoint;
+use crate::congestion::Nscc;
+use crate::connection::Connection;
+use crate::packet::HostId;
+use crate::reliability::Reliability;
+use std::sync::Arc;
+
+/// One window for several connections.
+pub(super) struct Context {
+    congestion: Nscc,
+    /// Wire bytes in flight, all members together.
+    in_flight: u64,
+    members: Vec<u32>,
+    /// Has it room for a packet?
+    is_open: bool,
+    /// The member that has its turn: it is in the endpoint's ready list.
+    holder: Option<u32>,
+    /// Members that wait for theirs, and whose it is next, if it waits.
+    waiting: u32,
+    turn: usize,
+}
+
+/// Connections to one host with one profile: the host, and the profile's place in memory, which orders nothing.
+pub(super) type Destination = (HostId, usize);
+
+impl Endpoint {
+    /// The first message of a connection is posted: it shares its window with others to the same host.
+    #[cold]
+    pub(super) fn join(&mut self, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        connection.sharing = Some(Box::default());
+        let key = (connection.peer(), Arc::as_ptr(connection.profile()) as usize);
+        let Some(&first) = self.destinations.get(&key) else {
+            self.destinations.insert(key, id);
+            return;
+        };
+        let context = self.connections[first as usize].context().unwrap_or_else(|| self.begin(first));
+        self.set_context(id, context);
+    }
+
+    /// A context begins as the state of its first member.
+    fn begin(&mut self, first: u32) -> u32 {
+        let connection = &mut self.connections[first as usize];
+        let in_flight = connection.in_flight().0;
+        let congestion = *connection.nscc().expect("only NSCC's windows are shared");
+        let context = self.contexts.len() as u32;
+        self.contexts.push(Context {
+            congestion,
+            in_flight,
+            members: Vec::new(),
+            is_open: true,
+            holder: None,
+            waiting: 0,
+            turn: 0,
+        });
+        self.set_context(first, context);
+        context
+    }
+
+    fn set_context(&mut self, id: u32, context: u32) {
+        if let Some(sharing) = &mut self.connections[id as usize].sharing {
+            sharing.context = Some(context);
+            self.contexts[context as usize].members.push(id);
+        }
+    }
+
+    /// Does something with a connection that may use its window.
+    #[inline]
+    pub(super) fn with<R>(&mut self, id: u32, work: impl FnOnce(&mut Connection) -> R) -> R {
+        let connection = &mut self.connections[id as usize];
+        let Some(context) = connection.context() else { return work(connection) };
+        let context = &mut self.contexts[context as usize];
+        context.lend(connection);
+        let result = work(connection);
+        context.take_back(connection);
+        result
+    }
+
+    /// A connection that shares its window has something to send, or may have: it waits for its turn.
+    pub(super) fn queue_up(&mut self, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        let wants = connection.reliability.has_next();
+        if let Some(sharing) = &mut connection.sharing
+            && let Some(context) = sharing.context
+        {
+            let context = &mut self.contexts[context as usize];
+            let has_turn = context.holder == Some(id);
+            if has_turn && !connection.ready {
+                context.holder = None;
+                sharing.turn_left = 0;
+            }
+            if wants && !sharing.waiting && context.holder != Some(id) {
+                sharing.waiting = true;
+                context.waiting += 1;
+            }
+        }
+        self.call(id);
+    }
+
+    /// Does a turn go on, or is there something to send that needs none?
+    pub(super) fn keeps_turn(&self, id: u32) -> bool {
+        let connection = &self.connections[id as usize];
+        let Some(sharing) = &connection.sharing else { return true };
+        let Some(context) = sharing.context else { return true };
+        let has_turn = self.contexts[context as usize].holder == Some(id);
+        (has_turn && sharing.turn_left > 0) || connection.wants_at_once()
+    }
+
+    /// A connection can send nothing more at present: the next one of its context has a turn. True if there is one.
+    pub(super) fn end_turn(&mut self, id: u32) -> bool {
+        if self.connections[id as usize].context().is_none() {
+            return false;
+        }
+        self.queue_up(id);
+        let context = self.connections[id as usize].context();
+        context.and_then(|c| self.contexts[c as usize].holder).is_some_and(|holder| holder != id)
+    }
+
+    /// If the window is open that a connection shares, and nobody has a turn, the next member that waits has it.
+    fn call(&mut self, id: u32) {
+        let Some(context) = self.connections[id as usize].context() else { return };
+        let context = &mut self.contexts[context as usize];
+        if context.waiting == 0 || context.holder.is_some() || !context.is_open {
+            return;
+        }
+        let count = context.members.len();
+        for step in 0..count {
+            let at = (context.turn + step) % count;
+            let id = context.members[at];
+            let connection = &mut self.connections[id as usize];
+            let Some(sharing) = connection.sharing.as_mut().filter(|s| s.waiting) else { continue };
+            sharing.waiting = false;
+            context.waiting -= 1;
+            context.turn = at + 1;
+            context.holder = Some(id);
+            // It may be ready for something that needs no turn.
+            if !connection.ready {
+                connection.ready = true;
+                self.ready.push_back(id);
+            }
+            return;
+        }
+    }
+
+    /// The window of a connection's context, if it shares one.
+    pub(super) fn shared_window(&self, id: u32) -> Option<u64> {
+        let context = self.connections[id as usize].context()?;
+        Some(self.contexts[context as usize].congestion.window_bytes())
+    }
+}
+
+impl Context {
+    fn lend(&self, connection: &mut Connection) {
+        let beside = self.in_flight - connection.in_flight().0;
+        if let Some(sharing) = &mut connection.sharing {
+            sharing.beside = beside;
+        }
+        if let Some(nscc) = connection.nscc() {
+            *nscc = self.congestion;
+        }
+    }
+
+    fn take_back(&mut self, connection: &mut Connection) {
+        self.in_flight = connection.in_flight().0;
+        self.is_open = connection.window_open();
+        if let Some(sharing) = &mut connection.sharing {
+            sharing.beside = 0;
+        }
+        if let Some(nscc) = connection.nscc() {
+            self.congestion = *nscc;
+        }
+    }
+}
