@@ -1,6 +1,7 @@
 //! What a switch does with a packet: routes it, queues it, marks, trims, pauses, and sends it on.
 
 use super::{Crossing, Slice};
+use crate::topology::CUT_THROUGH_BYTES;
 use crate::calendar::{Batch, Turn};
 use crate::event::Event;
 use crate::measure::Captured;
@@ -475,7 +476,12 @@ impl Slice<'_> {
         port.counters.packets += 1;
         port.counters.bytes += u64::from(packet.size);
         self.hops += 1;
-        let time = end + port.delay;
+        // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
+        let time = if self.cut_rate != 0 && port.rate == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size.min(CUT_THROUGH_BYTES as u16)) + port.delay
+        } else {
+            end + port.delay
+        };
         let (link, to) = (port.link, port.to);
         if self.sampling {
             self.sampler.left(port.group, start, u64::from(packet.size));
