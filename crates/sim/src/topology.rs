@@ -207,7 +207,10 @@ impl Topology {
         let used = if self.tiers() == 3 { &self.levels[..] } else { &self.levels[..2] };
         if used.iter().any(|level| level.rate != used[0].rate) {
             let rates: Vec<String> = used.iter().map(|level| level.rate.to_string()).collect();
-            return Err(format!("switches can cut through only where all links are equally fast, not {}", rates.join(", ")));
+            return Err(format!(
+                "switches can cut through only where all links are equally fast, not {}",
+                rates.join(", ")
+            ));
         }
         Ok(Topology { cut_through: true, ..self })
     }
@@ -584,7 +587,8 @@ impl Topology {
     pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
         let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
         let rate = self.levels[0].rate;
-        let mut total = if self.cut_through { Span(rate.time_for(bytes).0 - rate.time_for(each).0) } else { Span::ZERO };
+        let mut total =
+            if self.cut_through { Span(rate.time_for(bytes).0 - rate.time_for(each).0) } else { Span::ZERO };
         for level in 0..hops / 2 {
             let link = &self.levels[level];
             total += (link.rate.time_for(each) + link.latency) * 2;

@@ -1,7 +1,6 @@
 //! What a switch does with a packet: routes it, queues it, marks, trims, pauses, and sends it on.
 
 use super::{Crossing, Slice};
-use crate::topology::CUT_THROUGH_BYTES;
 use crate::calendar::{Batch, Turn};
 use crate::event::Event;
 use crate::measure::Captured;
@@ -9,6 +8,7 @@ use crate::plan::SharedSettings;
 use crate::pool::Slot;
 use crate::port::{CONTROL, DATA, Port, flag};
 use crate::queue::Waiting;
+use crate::topology::CUT_THROUGH_BYTES;
 use crate::topology::LinkId;
 use strandway_proto::Packet;
 use strandway_proto::packet::{Flags, Header};
