@@ -173,6 +173,8 @@ pub(crate) struct Slice<'a> {
     accounting: bool,
     priority: bool,
     sampling: bool,
+    /// Switches cut through from links of this rate, bits per second; 0 if they store and forward.
+    cut_rate: u64,
     planes: usize,
     pub(crate) events_done: u64,
     pub(crate) hops: u64,

@@ -73,12 +73,16 @@ pub struct Level {
     pub latency: Span,
 }
 
+/// Bytes of a packet that a switch must have seen before it can send it on: our choice, the longest headers.
+pub const CUT_THROUGH_BYTES: u64 = 64;
+
 /// Hosts, switches and links of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     shape: Shape,
     levels: [Level; 3],
     switch_latency: [Span; 3],
+    cut_through: bool,
     leaves: u32,
     pods: u32,
     spines: u32,
@@ -178,7 +182,42 @@ impl Topology {
             return Err(format!("{links} links are more than one run can hold (268,435,456)"));
         }
         let spine_down = spine_down as u32;
-        Ok(Topology { shape, levels, switch_latency, leaves, pods, spines, cores, spine_down, spine_up, core_down })
+        let cut_through = false;
+        Ok(Topology {
+            shape,
+            levels,
+            switch_latency,
+            cut_through,
+            leaves,
+            pods,
+            spines,
+            cores,
+            spine_down,
+            spine_up,
+            core_down,
+        })
+    }
+
+    /// The same, with switches that send a packet on as soon as its first [`CUT_THROUGH_BYTES`] are there and the next port is
+    /// idle, where links have their full rate.
+    ///
+    /// # Errors
+    /// If links have different rates: a faster one would run out of bytes.
+    pub fn with_cut_through(self) -> Result<Topology, String> {
+        let used = if self.tiers() == 3 { &self.levels[..] } else { &self.levels[..2] };
+        if used.iter().any(|level| level.rate != used[0].rate) {
+            let rates: Vec<String> = used.iter().map(|level| level.rate.to_string()).collect();
+            return Err(format!(
+                "switches can cut through only where all links are equally fast, not {}",
+                rates.join(", ")
+            ));
+        }
+        Ok(Topology { cut_through: true, ..self })
+    }
+
+    /// The rate of links that switches may cut through from; `None` if they store and forward.
+    pub fn cut_through(&self) -> Option<Rate> {
+        self.cut_through.then_some(self.levels[0].rate)
     }
 
     /// The shape it was made from.
@@ -543,12 +582,16 @@ impl Topology {
         }
     }
 
-    /// One-way time of a packet of `bytes` over `hops` links without queueing: store and forward at every switch.
+    /// One-way time of a packet of `bytes` over `hops` links without queueing: all of it on every link, or, where switches cut
+    /// through, on the last one alone.
     pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
-        let mut total = Span::ZERO;
+        let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
+        let rate = self.levels[0].rate;
+        let mut total =
+            if self.cut_through { Span(rate.time_for(bytes).0 - rate.time_for(each).0) } else { Span::ZERO };
         for level in 0..hops / 2 {
             let link = &self.levels[level];
-            total += (link.rate.time_for(bytes) + link.latency) * 2;
+            total += (link.rate.time_for(each) + link.latency) * 2;
             total += self.switch_latency[level] * if level + 1 == hops / 2 { 1 } else { 2 };
         }
         total

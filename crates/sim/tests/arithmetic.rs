@@ -86,6 +86,22 @@ fn every_level_has_its_own_rate() {
 }
 
 #[test]
+fn a_switch_that_cuts_through_waits_for_64_bytes_and_the_last_link_for_all() {
+    let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
+    let tree = Shape { hosts: 16, planes: 1, hosts_per_leaf: 2, spines: 2, leaf_bundle: 1, pods };
+    let topology = fabric(tree, [400; 3], [0; 3]).with_cut_through().expect("links of one rate");
+    let m = run(&plain(topology.clone(), &[(0, 15, 4096)]));
+    assert_eq!(received(&m, 0), 6 * LINK + 5 * 64 * 20 + TX);
+    assert_eq!(received(&m, 0), topology.one_way(Bytes(PACKET), 6).0);
+    assert_eq!(finished(&m, 0), topology.base_rtt(Bytes(PACKET), Bytes(ACK)).0);
+    // Many packets: one behind the other, as fast as the link.
+    let m = run(&plain(topology, &[(0, 15, 40 * 4096)]));
+    assert_eq!(received(&m, 0), 6 * LINK + 5 * 64 * 20 + 40 * TX);
+    let said = fabric(tree, [400, 800, 1600], [0; 3]).with_cut_through().expect_err("links of several rates");
+    assert!(said.contains("equally fast"), "{said}");
+}
+
+#[test]
 fn packets_follow_each_other_through_store_and_forward_switches() {
     for n in [2u64, 10, 40] {
         // The last packet leaves behind n - 1 others; from then on nothing holds it up.

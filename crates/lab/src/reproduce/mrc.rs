@@ -363,6 +363,23 @@ fn unknowns(table: &mut Table) {
             over(on_roce(ring_of(size), pairs), one(ring_of(size))),
         );
     }
+    let cut = |cell: Cell| cell.set("fabric.switching", "cut-through");
+    for (id, size, pairs) in [("4mb", "4 MB", 1), ("4mb", "4 MB", 16), ("16mb", "16 MB", 16)] {
+        e7(
+            &format!("ring/{id}/cut-through.{pairs}"),
+            format!("ring of {size}, RoCEv2 with {pairs} queue pairs over MRC, both through switches that cut through"),
+            over(cut(on_roce(ring_of(size), pairs)), cut(ring_of(size))),
+        );
+    }
+    for size in ["64 kB", "256 kB"] {
+        e7(
+            &format!("all-to-all/{}/cut-through", size.replace(' ', "").to_lowercase()),
+            format!(
+                "all-to-all of {size}, RoCEv2 with 16 queue pairs over MRC, both through switches that cut through"
+            ),
+            over(cut(on_roce(all_to_all_of(size), 16)), cut(all_to_all_of(size))),
+        );
+    }
     e7(
         "all-to-all/64kb/1-plane",
         "all-to-all of 64 kB, RoCEv2 with 16 queue pairs over MRC on one plane of 400 Gb/s, too".into(),

@@ -302,7 +302,15 @@ fn make(section: &Section<'_>, shape: Shape, levels: [Level; 3], inside: [Span; 
         );
         return None;
     }
+    let cut_through = section.choice("switching", &["store-and-forward", "cut-through"]) == Some("cut-through");
     match Topology::new(shape, levels, inside) {
+        Ok(topology) if cut_through => match topology.with_cut_through() {
+            Ok(topology) => Some(topology),
+            Err(said) => {
+                section.wrong("switching", said, "write \"store-and-forward\", or give all links one rate");
+                None
+            }
+        },
         Ok(topology) => Some(topology),
         Err(said) => {
             section.sink.add(section.name(), "", said, "make the fabric smaller or correct its numbers");

@@ -8,6 +8,7 @@ use crate::plan::SharedSettings;
 use crate::pool::Slot;
 use crate::port::{CONTROL, DATA, Port, flag};
 use crate::queue::Waiting;
+use crate::topology::CUT_THROUGH_BYTES;
 use crate::topology::LinkId;
 use strandway_proto::Packet;
 use strandway_proto::packet::{Flags, Header};
@@ -475,7 +476,12 @@ impl Slice<'_> {
         port.counters.packets += 1;
         port.counters.bytes += u64::from(packet.size);
         self.hops += 1;
-        let time = end + port.delay;
+        // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
+        let time = if self.cut_rate != 0 && port.rate == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size.min(CUT_THROUGH_BYTES as u16)) + port.delay
+        } else {
+            end + port.delay
+        };
         let (link, to) = (port.link, port.to);
         if self.sampling {
             self.sampler.left(port.group, start, u64::from(packet.size));

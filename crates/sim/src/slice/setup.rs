@@ -207,6 +207,7 @@ impl<'a> Slice<'a> {
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
+            cut_rate: plan.topology.cut_through().map_or(0, |rate| rate.0),
             planes: usize::from(topology.planes()),
             events_done: 0,
             hops: 0,
