@@ -64,17 +64,12 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn new(profile: &Profile, planes: usize, protection: Protection) -> Terms {
+    /// `profile` as it was chosen: what a host changes for itself, such as its timers, its peers need not know.
+    pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection) -> Terms {
         let text = format!("{profile:?}");
         let hash = digest::digest(&digest::SHA256, text.as_bytes());
         let first = hash.as_ref().first_chunk().expect("a digest has 32 bytes");
-        Terms {
-            planes: planes as u8,
-            protection,
-            payload: profile.transport.mtu,
-            wire: profile.wire,
-            fingerprint: u64::from_be_bytes(*first),
-        }
+        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: u64::from_be_bytes(*first) }
     }
 
     fn encode(&self) -> [u8; TERMS] {
@@ -269,7 +264,7 @@ mod tests {
     use strandway_proto::Span;
 
     fn terms() -> Terms {
-        Terms::new(&Profile::preset("uec").expect("a preset"), 2, Protection::Authenticated)
+        Terms::new(&Profile::preset("uec").expect("a preset"), 1_344, 2, Protection::Authenticated)
     }
 
     #[test]

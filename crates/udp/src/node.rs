@@ -201,7 +201,7 @@ impl Node {
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
         let profile = config.wire_profile();
         let environment = config.environment(&profile, buffer);
-        let terms = Terms::new(&profile, planes.len(), config.protection);
+        let terms = Terms::new(&config.profile, config.payload, planes.len(), config.protection);
         let patience = match config.waiting {
             Waiting::Spin => Span(u64::MAX),
             Waiting::Sleep => Span::ZERO,
