@@ -245,7 +245,7 @@ impl Connection {
         self.stats.retransmitted += u64::from(segment.again);
         let more = self.reliability.has_next();
         let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
-        let turn = self.profile.transport.ack_every.0.min(u64::from(u32::MAX)) as u32;
+        let turn = self.profile.transport.ack_every.0;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)

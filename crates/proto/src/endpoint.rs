@@ -184,13 +184,16 @@ impl Endpoint {
                 }
                 return;
             }
-            Header::Ack(ack) => self.with(id, |c| c.handle_ack(now, ack, packet.flags)),
+            Header::Ack(ack) => {
+                let context = self.lend(id);
+                self.connections[id as usize].handle_ack(now, ack, packet.flags);
+                self.take_back(id, context);
+            }
             Header::Nack(nack) => {
-                let failed = self.with(id, |c| {
-                    c.handle_nack(now, nack, packet.flags);
-                    c.take_failure()
-                });
-                if failed {
+                let context = self.lend(id);
+                self.connections[id as usize].handle_nack(now, nack, packet.flags);
+                self.take_back(id, context);
+                if self.connections[id as usize].take_failure() {
                     self.events.push_back(Event::Failed { connection: packet.connection });
                 }
             }
@@ -228,11 +231,10 @@ impl Endpoint {
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
-                let failed = self.with(id, |c| {
-                    c.handle_timeout(now);
-                    c.take_failure()
-                });
-                if failed {
+                let context = self.lend(id);
+                self.connections[id as usize].handle_timeout(now);
+                self.take_back(id, context);
+                if self.connections[id as usize].take_failure() {
                     self.events.push_back(Event::Failed { connection: ConnectionId(id) });
                 }
                 self.settle(now, id);
@@ -244,11 +246,12 @@ impl Endpoint {
     #[inline]
     fn settle(&mut self, now: Time, id: u32) {
         let connection = &mut self.connections[id as usize];
-        if !connection.ready && connection.wants() && (connection.context().is_none() || connection.wants_at_once()) {
+        let shares = connection.context().is_some();
+        if !connection.ready && connection.wants() && (!shares || connection.wants_at_once()) {
             connection.ready = true;
             self.ready.push_back(id);
         }
-        if connection.context().is_some() {
+        if shares {
             self.queue_up(id);
         }
         self.arm(now, id);
@@ -282,7 +285,9 @@ impl Endpoint {
             while tries > 0 {
                 tries -= 1;
                 let id = self.ready.pop_front()?;
-                let polled = self.with(id, |c| c.poll_transmit(now, free));
+                let context = self.lend(id);
+                let polled = self.connections[id as usize].poll_transmit(now, free);
+                self.take_back(id, context);
                 match polled {
                     Polled::Packet(packet, more) => {
                         let goes_on = more && self.keeps_turn(id);

@@ -15,11 +15,12 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     /// So many payload bytes of a turn of `whole` are spent. True if that ends the turn: the next packet may be long in coming.
-    pub(super) fn spend(&mut self, length: u16, whole: u32) -> bool {
+    #[inline]
+    pub(super) fn spend(&mut self, length: u16, whole: u64) -> bool {
         if self.context.is_none() {
             return false;
         }
-        let left = if self.turn_left == 0 { whole } else { self.turn_left };
+        let left = if self.turn_left == 0 { whole.min(u64::from(u32::MAX)) as u32 } else { self.turn_left };
         self.turn_left = left.saturating_sub(u32::from(length));
         self.turn_left == 0
     }

@@ -2,7 +2,7 @@
 //!
 //! A context begins when a second connection to the same host, with the same profile, posts its first message; until then a
 //! connection's window is its own. Whatever a connection does with the window, it does with the context's state in its hands
-//! ([`Endpoint::with`]). One member at a time is in the endpoint's ready list, so that a destination counts as one however many
+//! ([`Endpoint::lend`]). One member at a time is in the endpoint's ready list, so that a destination counts as one however many
 //! connections lead to it; the others wait. A turn is as long as what the receiver acknowledges at once: were it shorter,
 //! packets of many connections would wait for their acknowledgement until others have had their turns, and fill the window.
 
@@ -72,16 +72,21 @@ impl Endpoint {
         }
     }
 
-    /// Does something with a connection that may use its window.
+    /// Gives a connection the window that it shares, to be taken back ([`Endpoint::take_back`]) when it has done what it does.
     #[inline]
-    pub(super) fn with<R>(&mut self, id: u32, work: impl FnOnce(&mut Connection) -> R) -> R {
+    pub(super) fn lend(&mut self, id: u32) -> Option<u32> {
         let connection = &mut self.connections[id as usize];
-        let Some(context) = connection.context() else { return work(connection) };
-        let context = &mut self.contexts[context as usize];
-        context.lend(connection);
-        let result = work(connection);
-        context.take_back(connection);
-        result
+        let context = connection.context()?;
+        self.contexts[context as usize].lend(connection);
+        Some(context)
+    }
+
+    /// Takes back what [`Endpoint::lend`] gave.
+    #[inline]
+    pub(super) fn take_back(&mut self, id: u32, context: Option<u32>) {
+        if let Some(context) = context {
+            self.contexts[context as usize].take_back(&mut self.connections[id as usize]);
+        }
     }
 
     /// A connection that shares its window has something to send, or may have: it waits for its turn.
@@ -158,6 +163,7 @@ impl Endpoint {
 }
 
 impl Context {
+    #[inline(never)]
     fn lend(&self, connection: &mut Connection) {
         let beside = self.in_flight - connection.in_flight().0;
         if let Some(sharing) = &mut connection.sharing {
@@ -168,6 +174,7 @@ impl Context {
         }
     }
 
+    #[inline(never)]
     fn take_back(&mut self, connection: &mut Connection) {
         self.in_flight = connection.in_flight().0;
         self.is_open = connection.window_open();
