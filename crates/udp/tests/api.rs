@@ -77,7 +77,7 @@ fn nodes_that_do_not_fit_each_other_say_why() {
         ("payload", |c| c.payload = 1_000, Reason::OtherPayload),
         ("encryption", |c| c.protection = Protection::Authenticated, Reason::OtherProtection),
         ("profile", |c| *c = config("strack", 1), Reason::OtherProfile),
-        ("full", |c| c.retransmit_min = c.retransmit_min * 2, Reason::OtherProfile),
+        ("a parameter", |c| c.profile.transport.ack_marked = false, Reason::OtherProfile),
     ];
     for (name, change, reason) in cases {
         let mut server = Node::bind(config("uec", 1)).expect("sockets");
