@@ -208,6 +208,9 @@ impl Config {
                 c.timeout = c.timeout.max(floor);
                 c.timeout_max = c.timeout_max.max(floor);
                 c.reorder_min = c.reorder_min.max(self.late_min);
+                // What leaves while a hole is found and mended; no more than the window of counters holds twice.
+                let packets = self.rate.bytes_in(self.late_min * 2).0 / u64::from(self.payload);
+                c.psn_range = c.psn_range.max(packets.div_ceil(128).min(128) as u32);
             }
         }
         profile
