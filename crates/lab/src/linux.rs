@@ -46,7 +46,7 @@ pub const HOSTS_MAX: u32 = 64;
 pub const NAMESPACES_MAX: usize = 200;
 
 /// The most planes: as many as a node takes.
-pub const PLANES_MAX: u8 = 8;
+pub const PLANES_MAX: u8 = strandway_udp::PLANES_MAX as u8;
 
 /// The fastest port that is shaped. Measured: above 1 Gb/s it is the processor that limits, not the shaper.
 pub const RATE_MAX: Rate = Rate(1_000_000_000);

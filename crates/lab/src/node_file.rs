@@ -1,21 +1,18 @@
 //! Node files: what one host of a fabric needs to know to take part with real sockets.
 
-use crate::problem::{Problem, Problems, suggest};
+use crate::problem::{Problems, suggest};
 use crate::reader::{Section, Sink, show};
-use crate::scenario::{profile, read_file};
+use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use strandway_proto::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Config, Routes};
+use strandway_udp::{Config, PLANES_MAX, Routes};
 use toml::{Table, Value};
 
 /// The sections of a node file.
 const SECTIONS: [&str; 2] = ["node", "srv6"];
-
-/// Planes of a node at the most, as of `strandway_udp`.
-const PLANES_MAX: usize = 8;
 
 /// Payload bytes of a packet at the most: what a UDP datagram holds, less the longest headers.
 const PAYLOAD_MAX: u64 = 65_000;
@@ -95,17 +92,7 @@ impl NodeFile {
     /// # Errors
     /// If it is not right, with all problems at once.
     pub fn from_text(file: &str, text: &str) -> Result<NodeFile, Problems> {
-        let root = text.parse::<Table>().map_err(|e| {
-            let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            Problems(vec![Problem {
-                file: file.to_string(),
-                line,
-                key: String::new(),
-                value: String::new(),
-                what: format!("not valid TOML: {}", e.message().replace('\n', ", ")),
-                remedy: "see docs/linux-fabric.md for the form of a node file".into(),
-            }])
-        })?;
+        let root = parse_toml(file, text, "see docs/linux-fabric.md for the form of a node file")?;
         let sink = Sink::new(file);
         match read(&sink, &root) {
             Some(node) if sink.is_empty() => Ok(node),

@@ -46,17 +46,7 @@ impl Scenario {
     /// # Errors
     /// If it is no TOML.
     pub fn from_text(file: &str, text: &str) -> Result<Scenario, Problems> {
-        let table = text.parse::<Table>().map_err(|e| {
-            let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            Problems(vec![Problem {
-                file: file.to_string(),
-                line,
-                key: String::new(),
-                value: String::new(),
-                what: format!("not valid TOML: {}", e.message().replace('\n', ", ")),
-                remedy: "see docs/scenario.md for the form of a scenario".into(),
-            }])
-        })?;
+        let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
         Ok(Scenario { file: file.to_string(), folder: PathBuf::new(), text: text.to_string(), table })
     }
 
@@ -161,6 +151,21 @@ impl Scenario {
             _ => Err(Problems(sink.take())),
         }
     }
+}
+
+/// Parses a file called `file` in messages, as TOML; `remedy` says where its form is described.
+pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, Problems> {
+    text.parse::<Table>().map_err(|e| {
+        let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        Problems(vec![Problem {
+            file: file.to_string(),
+            line,
+            key: String::new(),
+            value: String::new(),
+            what: format!("not valid TOML: {}", e.message().replace('\n', ", ")),
+            remedy: remedy.to_string(),
+        }])
+    })
 }
 
 /// Reads a text file, refusing what is no regular file or too large.

@@ -32,3 +32,23 @@ pub struct ConnectionStats {
     /// Packets that made no sense and were dropped.
     pub invalid: u64,
 }
+
+/// Both ends of a connection count for it.
+impl core::ops::AddAssign for ConnectionStats {
+    fn add_assign(&mut self, one: ConnectionStats) {
+        self.sent += one.sent;
+        self.retransmitted += one.retransmitted;
+        self.acks += one.acks;
+        self.acks_marked += one.acks_marked;
+        self.nacks += one.nacks;
+        self.notifications += one.notifications;
+        self.timeouts += one.timeouts;
+        self.probes += one.probes;
+        self.delivered += one.delivered;
+        self.delivered_bytes += one.delivered_bytes;
+        self.duplicates += one.duplicates;
+        self.marked += one.marked;
+        self.trimmed += one.trimmed;
+        self.invalid += one.invalid;
+    }
+}

@@ -10,15 +10,16 @@ use strandway_proto::{
 
 const ONLY: ConnectionId = ConnectionId(0);
 
-fn endpoint(name: &str, change: impl FnOnce(&mut Profile)) -> Endpoint {
+/// An endpoint of this many ports with one connection, and nothing to send yet.
+fn opened(name: &str, ports: u8, trimming: bool, change: impl FnOnce(&mut Profile)) -> Endpoint {
     let mut profile = Profile::preset(name).expect("a preset");
     change(&mut profile);
     let environment = Environment {
         rate: Rate::from_gbps(100),
-        ports: 2,
+        ports,
         base_rtt: Span::from_us(100),
         packet: profile.packet_bytes(),
-        trimming: true,
+        trimming,
         uplinks: [0; 2],
         queue: Bytes(1 << 20),
     };
@@ -26,6 +27,11 @@ fn endpoint(name: &str, change: impl FnOnce(&mut Profile)) -> Endpoint {
     let random = Random::new(1, StreamKind::Connection, 0);
     let (profile, peer) = (Arc::new(profile), HostId(1));
     endpoint.open(OpenConnection { profile, environment, peer, peer_connection: ONLY, random });
+    endpoint
+}
+
+fn endpoint(name: &str, change: impl FnOnce(&mut Profile)) -> Endpoint {
+    let mut endpoint = opened(name, 2, true, change);
     endpoint.post(Time::ZERO, ONLY, Message { id: MessageId(0), bytes: 1 << 20 });
     endpoint
 }
@@ -143,24 +149,11 @@ fn the_only_port_that_is_offered_is_used_again_once_it_works() {
 fn a_packet_gets_through_by_the_one_plane_that_works() {
     for bytes in [1_000, 4_096, 5_000, 9_000, 20_000, 50_000] {
         let build = || {
-            let mut profile = Profile::preset("mrc").expect("a preset");
-            if let strandway_proto::path::PathConfig::Mrc(config) = &mut profile.path {
-                config.active_min = 1.0;
-            }
-            let environment = Environment {
-                rate: Rate::from_gbps(100),
-                ports: 3,
-                base_rtt: Span::from_us(100),
-                packet: profile.packet_bytes(),
-                trimming: false,
-                uplinks: [0; 2],
-                queue: Bytes(1 << 20),
-            };
-            let mut endpoint = Endpoint::new(HostId(0));
-            let random = Random::new(1, StreamKind::Connection, 0);
-            let (profile, peer) = (Arc::new(profile), HostId(1));
-            endpoint.open(OpenConnection { profile, environment, peer, peer_connection: ONLY, random });
-            endpoint
+            opened("mrc", 3, false, |profile| {
+                if let strandway_proto::path::PathConfig::Mrc(config) = &mut profile.path {
+                    config.active_min = 1.0;
+                }
+            })
         };
         let (mut sender, mut receiver) = (build(), build());
         sender.post(Time::ZERO, ONLY, Message { id: MessageId(0), bytes });

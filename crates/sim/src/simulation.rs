@@ -148,7 +148,7 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             for (HostId(host), id) in [(connection.source, ends.0), (connection.destination, ends.1)] {
                 if let Some(host) = host.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
-                    add_stats(&mut m.connections[c], host.endpoint.stats(id));
+                    m.connections[c] += *host.endpoint.stats(id);
                 }
             }
         }
@@ -235,23 +235,6 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.nacks += one.nacks;
     all.notifications += one.notifications;
     all.pauses += one.pauses;
-}
-
-fn add_stats(all: &mut ConnectionStats, one: &ConnectionStats) {
-    all.sent += one.sent;
-    all.retransmitted += one.retransmitted;
-    all.acks += one.acks;
-    all.acks_marked += one.acks_marked;
-    all.nacks += one.nacks;
-    all.notifications += one.notifications;
-    all.timeouts += one.timeouts;
-    all.probes += one.probes;
-    all.delivered += one.delivered;
-    all.delivered_bytes += one.delivered_bytes;
-    all.duplicates += one.duplicates;
-    all.marked += one.marked;
-    all.trimmed += one.trimmed;
-    all.invalid += one.invalid;
 }
 
 /// A fingerprint of every flow's times, every connection's and every link's counters, in their order.

@@ -22,7 +22,17 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<(), Failure> {
 fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<u16>) -> Result<(), Failure> {
     let mut outputs = Outputs::open(common, None)?;
     let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet)?;
-    outputs.show(&format!("{}\n{}", scenario.name(), report::text::rows(&rows)));
+    let document = tell(&mut outputs, scenario, rows, "")?;
+    if document.rows.len() < variants.len() {
+        let (done, all) = (document.rows.len(), variants.len());
+        return Err(Failure::Run(format!("interrupted: {done} of {all} runs were started")));
+    }
+    judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
+}
+
+/// Shows several runs as one table, with a remark below it, and writes them to the files that were asked for.
+pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, remark: &str) -> Result<Rows, Failure> {
+    outputs.show(&format!("{}\n{}{remark}", scenario.name(), report::text::rows(&rows)));
     if let Some(output) = outputs.html.take() {
         finish(output, report::html::rows(&scenario.name(), &rows, scenario.text()).as_bytes())?;
     }
@@ -31,11 +41,7 @@ fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<
     }
     let document = Rows { format: 1, rows };
     outputs.json(|| report::to_json(&document))?;
-    if document.rows.len() < variants.len() {
-        let (done, all) = (document.rows.len(), variants.len());
-        return Err(Failure::Run(format!("interrupted: {done} of {all} runs were started")));
-    }
-    judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
+    Ok(document)
 }
 
 /// Runs all variants, as many at a time as there are processors.

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::args::{
     FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
+use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
 use crate::outputs::{Outputs, complain, finish, print};
 use crate::progress::{FlowBar, interrupted};
@@ -12,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Up};
-use strandway_lab::{Report, Row, Rows, report};
+use strandway_lab::{Report, Row, report};
 use strandway_sim::Control;
 
 impl From<LinuxError> for Failure {
@@ -95,7 +96,8 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let experiment = scenario.check()?;
     let mut outputs = Outputs::open(common, None)?;
     let fabric = LinuxFabric::of(&scenario, name, &Options { rate: args.rate.clone(), unshaped: args.unshaped })?;
-    let lease = match linux::status(name) {
+    // Whether it stands, without asking every namespace for its counters.
+    let lease = match linux::enter(name, "h0") {
         Ok(_) => None,
         Err(_) => {
             linux::up(&fabric, &interrupted)?;
@@ -116,15 +118,8 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let simulated = strandway_lab::run(&experiment, &Control::new()).report;
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
         let rows = vec![row("simulated", simulated), row("namespaces", wire)];
-        outputs.show(&format!("{}\n{}{}", scenario.name(), report::text::rows(&rows), agreement(&rows)));
-        if let Some(output) = outputs.html.take() {
-            finish(output, report::html::rows(&scenario.name(), &rows, scenario.text()).as_bytes())?;
-        }
-        if let Some(output) = outputs.markdown.take() {
-            finish(output, report::markdown::rows(&scenario.name(), &rows).as_bytes())?;
-        }
-        let document = Rows { format: 1, rows };
-        outputs.json(|| report::to_json(&document))?;
+        let remark = agreement(&rows);
+        let document = tell(&mut outputs, &scenario, rows, &remark)?;
         return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
     }
     for note in &fabric.notes {

@@ -6,8 +6,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use strandway_proto::HostId;
 use strandway_proto::units::Time;
-use strandway_proto::{ConnectionStats, HostId};
 use strandway_sim::plan::Start;
 use strandway_udp::{Completion, Connection, Error, Node, Operation, Region, RemoteRegion};
 
@@ -111,7 +111,7 @@ impl<'a> Host<'a> {
         let mut stats = shared.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (&i, &connection) in self.ours.iter().chain(self.theirs.iter().map(|(c, i)| (i, c))) {
             let counted = self.node.connection_counters(connection).map_err(|e| self.wrong(e))?.engine;
-            add(&mut stats[i as usize], &counted);
+            stats[i as usize] += counted;
         }
         drop(stats);
         // A node that goes says goodbye, and others would lose their counters.
@@ -246,21 +246,4 @@ impl<'a> Host<'a> {
         self.theirs.insert(connection, number);
         Ok(())
     }
-}
-
-fn add(sum: &mut ConnectionStats, one: &ConnectionStats) {
-    sum.sent += one.sent;
-    sum.retransmitted += one.retransmitted;
-    sum.acks += one.acks;
-    sum.acks_marked += one.acks_marked;
-    sum.nacks += one.nacks;
-    sum.notifications += one.notifications;
-    sum.timeouts += one.timeouts;
-    sum.probes += one.probes;
-    sum.delivered += one.delivered;
-    sum.delivered_bytes += one.delivered_bytes;
-    sum.duplicates += one.duplicates;
-    sum.marked += one.marked;
-    sum.trimmed += one.trimmed;
-    sum.invalid += one.invalid;
 }
