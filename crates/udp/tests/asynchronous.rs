@@ -4,6 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
+use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer, Pending};
@@ -28,6 +29,20 @@ fn pair(config: Config) -> (Peer, Peer) {
 fn exposed(peer: &Peer, bytes: usize) -> (Region, RemoteRegion) {
     let region = block_on(peer.register(vec![0; bytes])).expect("registered");
     (region, block_on(peer.expose(region, 0..bytes)).expect("a key"))
+}
+
+/// Keeps the thread of `node` busy until what comes back is dropped, so that nothing asked meanwhile is answered.
+fn held(node: &AsyncNode, region: Region) -> mpsc::Sender<()> {
+    let (begin, begun) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let mut busy = node.with_memory(region, move |_| {
+        begin.send(()).expect("the test waits for it");
+        // It ends when the sender is dropped.
+        let _ = released.recv();
+    });
+    assert!(poll_once(&mut busy).is_pending());
+    begun.recv().expect("the node's thread is there");
+    release
 }
 
 fn closed<T>(outcome: Result<T, AsyncError>) -> Reason {
@@ -123,7 +138,9 @@ fn futures_wait_for_room_and_those_dropped_before_are_withdrawn() {
     drop(sends.remove(0));
     let letters = block_on(there.register(vec![0; 4])).expect("registered");
     let mut receives: Vec<Pending<u64>> = (0..4).map(|i| there.recv(letters, i..i + 1)).collect();
+    let busy = held(there.node(), letters);
     assert!(receives.iter_mut().all(|receive| poll_once(receive).is_pending()));
+    drop(busy);
     assert!(join(sends).into_iter().all(|outcome| outcome.is_ok()));
     assert!(join(receives).into_iter().all(|outcome| outcome.expect("received") == 1));
     assert_eq!(block_on(there.node().read(letters, 0..4)).expect("read"), b"abce");
@@ -201,16 +218,22 @@ fn what_a_dropped_future_would_have_got_is_not_lost_or_leaked() {
     drop(accept);
     let other = block_on(there.node().accept()).expect("still there");
     // A connect that is dropped gives its connection up.
+    let region = block_on(there.register(vec![0; 8])).expect("registered");
     let mut connect = here.node().connect(&addresses(there.node()));
+    let busy = held(there.node(), region);
     assert!(poll_once(&mut connect).is_pending());
-    std::thread::sleep(Duration::from_millis(100));
+    drop(busy);
+    let third = block_on(there.node().accept()).expect("it comes about");
     drop(connect);
-    let third = block_on(there.node().accept()).expect("it had come about");
     assert_eq!(closed(block_on(third.written())), Reason::ByPeer);
     // A buffer that nobody got is gone: its number is free for the next one.
+    let first = block_on(here.register(vec![0; 8])).expect("registered");
     let mut register = here.register(vec![1; 8]);
+    let busy = held(here.node(), first);
     assert!(poll_once(&mut register).is_pending());
-    std::thread::sleep(Duration::from_millis(20));
+    drop(busy);
+    // What is asked later is answered later: the buffer is registered by now.
+    assert_eq!(block_on(here.node().read(first, 0..8)).expect("read"), [0; 8]);
     drop(register);
     let region = block_on(here.register(vec![2; 8])).expect("registered");
     assert!(format!("{region:?}").contains("generation: 1"), "{region:?}");
