@@ -94,6 +94,12 @@ pub(crate) struct Contest<'a> {
 }
 
 impl Contest<'_> {
+    /// Only the rows whose table or name contains one of these; all of them if there are none.
+    pub(crate) fn keep(&mut self, parts: &[String]) {
+        let wanted = |row: &Row<'_>| parts.iter().any(|part| row.table.contains(part) || row.name.contains(part));
+        self.rows.retain(|row| parts.is_empty() || wanted(row));
+    }
+
     /// Measures all rows, round by round.
     pub(crate) fn run(&mut self, rounds: usize) {
         for round in 1..=rounds {

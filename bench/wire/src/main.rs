@@ -25,6 +25,7 @@ const SECTIONS: [&str; 6] = ["bandwidth", "latency", "bursts", "planes", "cut", 
 const USAGE: &str = "\
 usage: strandway-bench-wire [bandwidth|latency|bursts|planes|cut|loss|all]... [OPTIONS]
 
+  --only TEXT        only the rows whose table or name contains the text; repeat it for more
   --rounds N         rounds of every row (5)
   --seconds S        how long a transfer is measured (1)
   --bytes N          bytes of a transfer that is cut (268435456)
@@ -36,6 +37,8 @@ usage: strandway-bench-wire [bandwidth|latency|bursts|planes|cut|loss|all]... [O
 /// What to measure, and how.
 struct Options {
     sections: Vec<&'static str>,
+    /// Parts of the names of tables and rows; empty: all rows.
+    only: Vec<String>,
     rounds: usize,
     seconds: f64,
     bytes: usize,
@@ -46,8 +49,8 @@ struct Options {
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         let base_rtt = Span::from_us(2_000);
-        let mut options =
-            Options { sections: Vec::new(), rounds: 5, seconds: 1.0, bytes: 256 << 20, base_rtt, json: None };
+        let (sections, only) = (Vec::new(), Vec::new());
+        let mut options = Options { sections, only, rounds: 5, seconds: 1.0, bytes: 256 << 20, base_rtt, json: None };
         while let Some(argument) = arguments.next() {
             let mut number = |least: f64, most: f64| -> Result<f64, String> {
                 let value = arguments.next().and_then(|value| value.parse().ok());
@@ -62,6 +65,7 @@ impl Options {
                 "--bytes" => options.bytes = number(1.5e8, 1.7e10)? as usize,
                 "--full" => options.bytes = 1 << 30,
                 "--base-rtt-us" => options.base_rtt = Span::from_us(number(1.0, 1e6)? as u64),
+                "--only" => options.only.push(arguments.next().ok_or("--only: give a part of a table's or row's name")?),
                 "--json" => options.json = Some(arguments.next().ok_or("--json: give a file, or -")?),
                 "all" => options.sections.extend(SECTIONS),
                 other => match SECTIONS.iter().find(|section| **section == other) {
@@ -133,6 +137,7 @@ fn run(options: &Options) -> Result<(), String> {
             _ => loss::contest,
         };
         let mut contest = make(&network, options)?;
+        contest.keep(&options.only);
         contest.run(options.rounds);
         if !quiet {
             print!("{}", contest.markdown());

@@ -24,6 +24,9 @@ pub struct Environment {
     /// Uplinks that a packet chooses among at each upward tier of its way, from the leaf on; zeros where the fabric does not
     /// tell, or there is nothing to choose.
     pub uplinks: [u16; 2],
+    /// Paths of a port that keep their packets in order, each, as an entropy value names them modulo this number; zero where the
+    /// world does not know.
+    pub paths_in_order: u16,
     /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
     pub queue: Bytes,
 }

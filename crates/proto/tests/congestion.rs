@@ -21,6 +21,7 @@ fn environment(trimming: bool) -> Environment {
         packet: Bytes(PACKET),
         trimming,
         uplinks: [0; 2],
+        paths_in_order: 0,
         queue: Bytes(417_000),
     }
 }

@@ -27,6 +27,7 @@ fn environment(ports: u8, uplinks: u16) -> Environment {
         packet: Bytes(4262),
         trimming: true,
         uplinks: [uplinks, 0],
+        paths_in_order: 0,
         queue: Bytes(1_000_000),
     }
 }

@@ -22,6 +22,7 @@ fn environment(ports: u8, trimming: bool) -> Environment {
         packet: Bytes(4160),
         trimming,
         uplinks: [16, 0],
+        paths_in_order: 0,
         queue: Bytes(417_000),
     }
 }

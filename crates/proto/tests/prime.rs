@@ -16,6 +16,7 @@ fn environment(uplinks: [u16; 2]) -> Environment {
         packet: Bytes(4160),
         trimming: true,
         uplinks,
+        paths_in_order: 0,
         queue: Bytes(417_000),
     }
 }

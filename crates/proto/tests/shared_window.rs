@@ -27,6 +27,7 @@ fn hosts(connections: u32, gbps: u64, shared: bool) -> [Endpoint; 2] {
         packet: Bytes(PACKET),
         trimming: true,
         uplinks: [0; 2],
+        paths_in_order: 0,
         queue: Bytes(1_000_000),
     };
     [0, 1].map(|host| {

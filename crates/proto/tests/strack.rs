@@ -18,6 +18,7 @@ fn environment() -> Environment {
         packet: Bytes(BYTES),
         trimming: false,
         uplinks: [16, 0],
+        paths_in_order: 0,
         queue: Bytes(2_085_000),
     }
 }

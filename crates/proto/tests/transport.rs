@@ -21,6 +21,7 @@ fn opened(name: &str, ports: u8, trimming: bool, change: impl FnOnce(&mut Profil
         packet: profile.packet_bytes(),
         trimming,
         uplinks: [0; 2],
+        paths_in_order: 0,
         queue: Bytes(1 << 20),
     };
     let mut endpoint = Endpoint::new(HostId(0));

@@ -72,8 +72,8 @@ pub struct Config {
     /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
     /// losses where there are none. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
-    /// Nothing is given up as overtaken before something sent so much later has arrived: kernels forward packets when they have
-    /// the time, and paths differ by that. Default 2 ms.
+    /// Nothing is given up as overtaken before something sent so much later has arrived over another path: kernels forward
+    /// packets when they have the time, and paths differ by that. On one path a `base_rtt` is enough. Default 2 ms.
     pub late_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
@@ -230,6 +230,7 @@ impl Config {
             packet: profile.packet_bytes(),
             trimming: false,
             uplinks: self.routes.uplinks(),
+            paths_in_order: self.routes.distinct(),
             // What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
             queue: Bytes(2 * self.send_buffer() as u64),
         }

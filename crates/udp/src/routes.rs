@@ -60,6 +60,11 @@ impl Routes {
         }
     }
 
+    /// Ways that a plane has at the most; an entropy value, modulo this, names one. Each keeps its packets in order.
+    pub(crate) fn distinct(&self) -> u16 {
+        self.uplinks()[0].max(1)
+    }
+
     /// Where a packet to `peer` goes: the address, and the number of the socket to send from.
     #[inline]
     pub(crate) fn resolve(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {

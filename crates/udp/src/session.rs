@@ -407,7 +407,7 @@ impl Session {
             // Nobody asked this node for long: what was not heard meanwhile may be waiting in the sockets.
             self.heard = self.heard.max(now);
             for side in &mut self.sides {
-                side.ping = None;
+                side.unanswered = None;
             }
         }
         if now.since(self.heard) > self.peer_timeout {

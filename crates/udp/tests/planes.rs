@@ -94,6 +94,17 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
     }
 }
 
+/// Of fifty pings some are lost, but hardly four in a row on one plane.
+#[test]
+fn pings_that_are_lost_at_random_silence_no_plane() {
+    let config = Config { plane_timeout: Duration::from_millis(400), ..config("strack_fast", 2) };
+    let mut pair = Pair::new(config, Some(Impairment { loss: 0.03, ..Impairment::default() }), 11);
+    let until = Instant::now() + Duration::from_millis(2_500);
+    write_rounds(&mut pair, 300_000, |_, _| Instant::now() > until);
+    let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+    assert_eq!((client.up, client.silences), (vec![true; 2], vec![0; 2]));
+}
+
 #[test]
 fn a_connection_is_established_although_its_first_plane_is_dead() {
     let config = config("uec", 2);

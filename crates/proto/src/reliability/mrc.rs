@@ -1,4 +1,4 @@
-//! MRC's reliability: selective repeat within a bounded range of PSNs (MPR), four ways to find a loss, and timers that stay
+//! MRC's reliability: selective repeat within a bounded range of PSNs (MPR), five ways to find a loss, and timers that stay
 //! as they are for some retries and double from then on, until the budget is used up.
 //!
 //! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
@@ -19,6 +19,9 @@ parameters! {
         reorder_min: Span = Span::from_us(4), 0.0..=1.0e12, "ours: a queue of few packets on a slow plane is no loss";
         /// ... and no less than packets are late by on average plus so many mean deviations.
         reorder_spread: f64 = 8.0, 0.0..=1000.0, "ours: as strack_fast; uneven planes are no loss";
+        /// Where paths are known to keep order, a packet is lost, too, when something sent over the same path so many base RTTs
+        /// later has arrived; zero: paths are not told apart.
+        reorder_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
         /// Retransmission timeout T; zero takes the smallest 1.024 us times a power of two that is three times base RTT and target.
         timeout: Span = Span::ZERO, 0.0..=1.8e13, "OCP MRC 1.0: 1.024 us * 2^t; the choice of t is ours";
         /// Retries that wait for T each.
@@ -55,6 +58,7 @@ impl MrcSackConfig {
     fn machinery(&self) -> SelectiveRepeatConfig {
         SelectiveRepeatConfig {
             late_spread: self.reorder_spread,
+            late_path: self.reorder_path,
             sack_rotates: true,
             window_psn: self.psn_range * 128,
             ..SelectiveRepeatConfig::default()

@@ -6,6 +6,7 @@
 
 mod detect;
 mod lateness;
+mod order;
 mod receiver;
 mod retries;
 
@@ -22,6 +23,7 @@ use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
 use detect::{PROBES, Probe, Recovery};
 use lateness::Lateness;
+use order::PathOrder;
 use std::collections::VecDeque;
 
 /// How losses are found, timeouts aside.
@@ -49,6 +51,9 @@ parameters! {
         late: f64 = 0.0, 0.0..=1000.0, "ours: strack_fast; zero as the UEC simulator";
         /// ... and by no less than what packets are late by on average plus so many mean deviations.
         late_spread: f64 = 8.0, 0.0..=1000.0, "ours: strack_fast; in a fabric that reorders widely nothing is given up early";
+        /// Where lateness tells of losses and paths are known to keep order, give also up what something sent over the same path
+        /// so many base RTTs later has overtaken; zero: paths are not told apart.
+        late_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
         /// Acknowledgements report the window's packets 64 at a time in turn, rather than those around the one that caused them.
         sack_rotates: bool = false, 0.0..=1.0, "ours: strack_fast; false as UEC 1.0";
         /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming).
@@ -163,7 +168,9 @@ impl SelectiveRepeat {
             mark: 0,
             probe: matches!(detection, LossDetection::Reordering | LossDetection::Lateness).then(|| {
                 let late = Lateness::new(environment.base_rtt.scaled(config.late), config.late_spread);
-                Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, late, ..Probe::default() })
+                let order =
+                    PathOrder::new(config.late_path, environment).filter(|_| detection == LossDetection::Lateness);
+                Box::new(Probe { window_max: environment.bdp().0 * 3 / 2, late, order, ..Probe::default() })
             }),
             retry: None,
             base_rtt: environment.base_rtt,
@@ -205,6 +212,13 @@ impl SelectiveRepeat {
 
     #[inline]
     fn settle(&mut self, psn: u64, settled: &mut Settled) {
+        if let Some(order) = self.probe.as_mut().and_then(|probe| probe.order.as_mut())
+            && let Some(sent) = self.board.get(psn)
+            // Of two copies, nobody knows which one it was.
+            && sent.sends == 1
+        {
+            order.arrived(sent.path, sent.at);
+        }
         if let Some(size) = self.board.acknowledge(psn) {
             settled.bytes += Bytes(u64::from(size));
             settled.packets += 1;

@@ -65,6 +65,8 @@ pub(crate) struct World {
     pub(crate) blocked: u32,
     /// What leaves at this time is lost, silently.
     pub(crate) dead: fn(Time, &Packet) -> bool,
+    /// How much longer the way of a data packet is.
+    pub(crate) detour: fn(&Packet) -> Span,
     pub(crate) outages: Vec<Outage>,
     pub(crate) seed: u64,
 }
@@ -77,7 +79,8 @@ impl World {
         let packet = profile.packet_bytes();
         let rate = Rate::from_gbps(400);
         let queue = rate.bytes_in(RTT);
-        let environment = Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], queue };
+        let environment =
+            Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], paths_in_order: 0, queue };
         World {
             profile,
             environment,
@@ -86,6 +89,7 @@ impl World {
             chance: Chance::default(),
             blocked: 0,
             dead: |_, _| false,
+            detour: |_| Span::ZERO,
             outages: vec![],
             seed: 1,
         }
@@ -593,9 +597,10 @@ impl<'a> Pair<'a> {
         if cut || (world.dead)(now, &packet) {
             return;
         }
+        let detour = if packet.is_control() { Span::ZERO } else { (world.detour)(&packet) };
         for (late, packet) in self.wire.carry(side, &packet) {
             self.order += 1;
-            self.air.insert((end + DELAY + late, self.order), (1 - side, packet));
+            self.air.insert((end + DELAY + detour + late, self.order), (1 - side, packet));
         }
     }
 

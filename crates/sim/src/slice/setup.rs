@@ -134,6 +134,7 @@ fn environment(plan: &Plan, profile: usize) -> Environment {
         packet,
         trimming: plan.ports.trim.is_some(),
         uplinks: [0; 2],
+        paths_in_order: 0,
         queue: plan.ports.data_queue,
     }
 }

@@ -8,6 +8,8 @@ use strandway_proto::{PathId, Span, Time};
 
 /// Paths of a plane that a ping takes at once at the most: ours. All of them dead at the same time is as good as the plane.
 const PING_PATHS: u32 = 4;
+/// Pings in the time after which a plane or a peer that answers none of them is given up: ours.
+const PINGS: u64 = 4;
 
 /// One plane as this connection sees it.
 pub(super) struct Side {
@@ -15,10 +17,12 @@ pub(super) struct Side {
     pub(super) peer: Option<SocketAddrV6>,
     /// When something genuine came in by this plane.
     pub(super) heard: Time,
-    /// The ping under way.
-    pub(super) ping: Option<(u64, Time)>,
+    /// The first ping that is not answered, nor any after it, and when it left.
+    pub(super) unanswered: Option<(u64, Time)>,
+    /// The latest ping, and when it left.
+    latest: (u64, Time),
     /// When to send the next one.
-    pub(super) ping_at: Time,
+    ping_at: Time,
     pub(super) up: bool,
     /// Is our own port up? The kernel knows.
     pub(super) port: bool,
@@ -26,7 +30,7 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new(peer: Option<SocketAddrV6>, now: Time) -> Side {
-        Side { peer, heard: now, ping: None, ping_at: now, up: true, port: true }
+        Side { peer, heard: now, unanswered: None, latest: (0, now), ping_at: now, up: true, port: true }
     }
 
     /// May packets take it? An engine that keeps a record of its paths finds out for itself which of them lead nowhere.
@@ -61,23 +65,25 @@ impl Session {
             let path = PathId::new(plane as u8, entropy);
             self.send_small(around, path, Kind::Ping, &number.to_be_bytes());
         }
-        self.sides[plane].ping = Some((number, around.now));
+        let side = &mut self.sides[plane];
+        side.latest = (number, around.now);
+        side.unanswered.get_or_insert(side.latest);
     }
 
     /// A ping was answered.
     pub(super) fn handle_pong(&mut self, now: Time, plane: usize, body: &[u8]) {
-        let number = body.first_chunk().map(|b| u64::from_be_bytes(*b));
+        let Some(number) = body.first_chunk().map(|b| u64::from_be_bytes(*b)) else { return };
         let side = &mut self.sides[plane];
-        if let Some((asked, at)) = side.ping
-            && number == Some(asked)
-        {
-            let rtt = now.since(at);
-            self.counters.ping_rtt = rtt;
-            if self.rtts.len() < RTTS_MAX {
-                self.rtts.push(rtt);
-            }
-            side.ping = None;
+        if side.unanswered.is_some_and(|(first, _)| (first..=side.latest.0).contains(&number)) {
+            side.unanswered = None;
             side.up = true;
+            if number == side.latest.0 {
+                let rtt = now.since(side.latest.1);
+                self.counters.ping_rtt = rtt;
+                if self.rtts.len() < RTTS_MAX {
+                    self.rtts.push(rtt);
+                }
+            }
         }
     }
 
@@ -88,20 +94,20 @@ impl Session {
         if up {
             // Not before the peer answers over it.
             side.up = false;
-            (side.ping, side.ping_at) = (None, now);
+            (side.unanswered, side.ping_at) = (None, now);
         } else {
             self.counters.port_losses[plane] += 1;
         }
         self.endpoint.handle_port(now, plane as u8, up);
     }
 
-    /// Pings each plane, more often while something is under way; leaves those alone that do not answer while others do.
+    /// Pings each plane, more often while something is under way or the last ping is not answered: one that is lost must not
+    /// silence its plane. Leaves those alone that answer none for the whole timeout while others do.
     pub(super) fn watch_planes(&mut self, around: &mut Surroundings<'_>) {
         let now = around.now;
         let active = self.is_active();
-        let interval = if active { Span(self.plane_timeout.0 / 4) } else { Span(self.peer_timeout.0 / 4) };
         for i in 0..self.sides.len() {
-            if let Some((_, at)) = self.sides[i].ping
+            if let Some((_, at)) = self.sides[i].unanswered
                 && now.since(at) > self.plane_timeout
             {
                 let others = self.sides.iter().enumerate().any(|(j, side)| j != i && side.heard > at);
@@ -110,24 +116,26 @@ impl Session {
                     side.up = false;
                     self.counters.silences[i] += 1;
                 }
-                side.ping = None;
+                side.unanswered = None;
+            }
+            if self.sides[i].ping_at <= now && self.sides[i].peer.is_some() {
+                self.ping(around, i);
+                self.sides[i].ping_at = Time::NEVER;
             }
             let side = &mut self.sides[i];
+            let soon = active || side.up && side.unanswered.is_some();
+            let timeout = if soon { self.plane_timeout } else { self.peer_timeout };
             // What was meant for a quiet time comes forward when there is something to do.
-            side.ping_at = side.ping_at.min(now + interval);
-            if side.ping.is_none() && side.ping_at <= now && side.peer.is_some() {
-                side.ping_at = now + interval;
-                self.ping(around, i);
-            }
+            side.ping_at = side.ping_at.min(now + Span(timeout.0 / PINGS));
         }
     }
 
     /// When to come back, though nothing may have arrived.
     pub(crate) fn deadline(&self) -> Time {
         let engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
-        let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| match side.ping {
-            Some((_, at)) => at + self.plane_timeout,
-            None => side.ping_at,
+        let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| {
+            let silence = side.unanswered.map_or(Time::NEVER, |(_, at)| at + self.plane_timeout);
+            silence.min(side.ping_at)
         });
         pings.fold(engine.min(self.heard + self.peer_timeout), Time::min)
     }

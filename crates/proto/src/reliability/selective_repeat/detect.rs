@@ -1,6 +1,7 @@
 //! How losses are found, timeouts aside: by reordering and probes (SLEEK), by lateness (ours), or by any hole (IRN).
 
 use super::lateness::Lateness;
+use super::order::PathOrder;
 use super::{LossDetection, SelectiveRepeat};
 use crate::congestion::LossKind;
 use crate::packet::{Ack, Flags, Psn};
@@ -24,7 +25,7 @@ pub(super) struct Recovery {
 }
 
 /// Probes of a fabric without trimming.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Probe {
     /// When the next one is due; [`Time::NEVER`] while nothing is outstanding.
     pub(super) at: Time,
@@ -38,6 +39,8 @@ pub(super) struct Probe {
     pub(super) window_max: u64,
     /// Where lateness tells of losses.
     pub(super) late: Lateness,
+    /// ... and where paths are told apart.
+    pub(super) order: Option<PathOrder>,
     /// ... the time to the next probe.
     pub(super) gap: Span,
     /// ... which never is longer than this; zero: four base RTTs, from half a one on.
@@ -55,6 +58,7 @@ impl Default for Probe {
             sent: [(Time::ZERO, 0); PROBES],
             window_max: u64::MAX,
             late,
+            order: None,
             gap,
             gap_max: Span::ZERO,
         }
@@ -119,7 +123,8 @@ impl SelectiveRepeat {
         known.then(|| probe.sent[(probe.number - ago) as usize % PROBES])
     }
 
-    /// Whatever the acknowledgement says is missing, and was sent long before something that is there, is lost.
+    /// Whatever the acknowledgement says is missing, and was sent long before something that is there, is lost; where paths
+    /// are told apart, also what something sent a little later over the same path has overtaken.
     pub(super) fn detect_by_lateness(&mut self, now: Time, ack: &Ack, flags: Flags, rtt: Option<Span>) {
         let sent = match rtt {
             Some(rtt) => Some(Time(now.0 - rtt.0)),
@@ -128,6 +133,9 @@ impl SelectiveRepeat {
         let Some(probe) = &mut self.probe else { return };
         if let Some(sent) = sent {
             probe.late.arrived(sent);
+            if let Some(order) = probe.order.as_mut().filter(|_| flags.has(Flags::PROBE_ANSWER)) {
+                order.arrived(ack.path, sent);
+            }
         }
         if !probe.late.is_newest(ack.received) {
             return;
@@ -140,7 +148,9 @@ impl SelectiveRepeat {
         let missing = !ack.sack.get();
         let reported = (0..64).filter(|i| missing >> i & 1 == 1).map(|i| base + i).filter(|&psn| psn > una);
         for psn in std::iter::once(una).chain(reported) {
-            if self.board.get(psn).is_some_and(|s| s.state == State::InFlight && s.at < due) {
+            let Some(sent) = self.board.get(psn).filter(|s| s.state == State::InFlight) else { continue };
+            let order = self.probe.as_ref().and_then(|probe| probe.order.as_ref());
+            if sent.at < due || order.is_some_and(|order| order.overtook(sent.path, sent.at)) {
                 self.lose(psn, LossKind::Inferred);
             }
         }
