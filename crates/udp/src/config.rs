@@ -174,8 +174,8 @@ impl Config {
         (self.payload + self.overhead() - IP_UDP) as usize
     }
 
-    /// The profile as it runs on sockets: packet sizes are the real ones, and no timeout is shorter than `retransmit_min`. All
-    /// else is as in the simulator.
+    /// The profile as it runs on sockets: packet sizes are the real ones, no timeout is shorter than `retransmit_min`, and what
+    /// was made for switches that trim finds losses by lateness. All else is as in the simulator.
     pub fn wire_profile(&self) -> Profile {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
@@ -197,7 +197,10 @@ impl Config {
                 c.rto_min = c.rto_min.max(floor);
                 c.rto_low = c.rto_low.max(floor);
                 c.rto_high = c.rto_high.max(floor);
-                if c.late > 0.0 {
+                // A profile made for switches that trim would have to wait for a window of packets or a timeout here.
+                let blind = profile.switch.trimming && !c.holes;
+                c.sack_rotates |= blind;
+                if blind || c.late > 0.0 {
                     c.late = c.late.max(self.late_min.0 as f64 / self.base_rtt.0 as f64);
                 }
                 if c.rto > Span::ZERO {
