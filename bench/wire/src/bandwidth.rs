@@ -8,8 +8,10 @@ use crate::quic::Identity;
 use crate::{Options, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
 
-/// Payload of a packet, and the MTU that it needs.
-pub(crate) const SIZES: [(u32, u32); 2] = [(1_344, 1_500), (4_096, 4_300)];
+/// Everybody's packets are as large as fits.
+const MTUS: [u32; 2] = [1_500, 4_096];
+/// IPv6 and UDP headers.
+const HEADERS: u32 = 48;
 const CEILING: &str = "ceiling";
 const LIBFABRIC_MESSAGES: usize = 64;
 const LIBFABRIC_SIZE: usize = 1 << 20;
@@ -17,12 +19,12 @@ const LIBFABRIC_SIZE: usize = 1 << 20;
 pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {
     let columns = [Column::new("goodput", "Gb/s")];
     let (seconds, mut rows) = (options.seconds, Vec::new());
-    for (payload, mtu) in SIZES {
-        let table = format!("packets of {payload} B, MTU {mtu}");
+    for mtu in MTUS {
+        let table = format!("MTU {mtu}");
         let wire = Wire::plain(mtu);
         rows.push(Row::new(&table, CEILING, &columns, move || {
             network.set(wire)?;
-            let send = |meter: &Meter| ceiling::send(meter, payload);
+            let send = |meter: &Meter| ceiling::send(meter, mtu - HEADERS);
             Ok(vec![goodput(seconds, send, ceiling::receive)?[0]])
         }));
         let mut rivals = vec![CEILING.to_string()];
@@ -63,8 +65,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
             ("rocev2", Protection::None),
         ];
         for (profile, protection) in each {
-            let mut ours = Ours::new(profile, payload)?;
-            ours.config.protection = protection;
+            let ours = Ours::fitting(profile, protection, mtu)?;
             let row = Row::new(&table, format!("{profile}, {}", name_of(protection)), &columns, move || {
                 network.set(wire)?;
                 Ok(vec![ours.goodput(seconds)?.iter().sum()])

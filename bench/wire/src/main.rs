@@ -65,7 +65,9 @@ impl Options {
                 "--bytes" => options.bytes = number(1.5e8, 1.7e10)? as usize,
                 "--full" => options.bytes = 1 << 30,
                 "--base-rtt-us" => options.base_rtt = Span::from_us(number(1.0, 1e6)? as u64),
-                "--only" => options.only.push(arguments.next().ok_or("--only: give a part of a table's or row's name")?),
+                "--only" => {
+                    options.only.push(arguments.next().ok_or("--only: give a part of a table's or row's name")?)
+                }
                 "--json" => options.json = Some(arguments.next().ok_or("--json: give a file, or -")?),
                 "all" => options.sections.extend(SECTIONS),
                 other => match SECTIONS.iter().find(|section| **section == other) {

@@ -4,7 +4,7 @@ use crate::goodput::Meter;
 use crate::network::Side;
 use std::time::{Duration, Instant};
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Completion, Config, Connection, Error, Node, Reason, Region, RemoteRegion};
+use strandway_udp::{Completion, Config, Connection, Error, Node, Protection, Reason, Region, RemoteRegion};
 
 const PORT: u16 = 47_810;
 /// Bytes of a message.
@@ -34,6 +34,14 @@ impl Ours {
         let mut config = Config::new(&[0x5a; 32]).and_then(|config| config.profile(profile)).map_err(text)?;
         config.payload = payload;
         Ok(Ours { config, planes: 1 })
+    }
+
+    /// One plane and the defaults, with that profile and protection, and packets as large as the MTU allows.
+    pub(crate) fn fitting(profile: &str, protection: Protection, mtu: u32) -> Result<Ours, String> {
+        let mut ours = Ours::new(profile, 0)?;
+        ours.config.protection = protection;
+        ours.config = ours.config.mtu(mtu).map_err(text)?;
+        Ok(ours)
     }
 
     /// Over so many planes, each of which is shaped to that rate.

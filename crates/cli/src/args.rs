@@ -373,6 +373,9 @@ pub(crate) struct PerfCommon {
     /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4300 and loopback [default: 1344]
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<u32>,
+    /// As much payload as fits packets of so many bytes, IPv6 header included, with this profile and protection
+    #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
+    pub(crate) mtu: Option<u32>,
     /// What is done to packets: encrypted (and authenticated), authenticated (slower, but captures show payload), or none (for
     /// fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]

@@ -46,6 +46,9 @@ pub enum Waiting {
 
 /// IPv6 and UDP headers.
 const IP_UDP: u32 = 48;
+/// Payload bytes of a full packet, at the least and at the most.
+const PAYLOAD_MIN: u32 = 64;
+const PAYLOAD_MAX: u32 = 60_000;
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -58,7 +61,8 @@ pub struct Config {
     pub planes: Vec<SocketAddrV6>,
     /// The protocol; both sides the same. What the wire needs differently (see [`Config::wire_profile`]) is changed on the way.
     pub profile: Profile,
-    /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500; on loopback and jumbo frames take 4,096.
+    /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500 whatever the profile and protection; on loopback
+    /// and jumbo frames take 4,096. [`Config::mtu`] takes as much as fits.
     pub payload: u32,
     /// What is done to datagrams against those who read, change or forge them. Default: encrypted and authenticated.
     pub protection: Protection,
@@ -149,6 +153,21 @@ impl Config {
         self.profile = Profile::preset(name).ok_or_else(|| {
             Error::Config(format!("there is no profile \"{name}\": take one of {}", Profile::NAMES.join(", ")))
         })?;
+        Ok(self)
+    }
+
+    /// Takes the largest payload whose packets, IPv6 header included, fit an MTU with the present profile and protection; both
+    /// sides the same.
+    ///
+    /// # Errors
+    /// If none of at least 64 bytes does.
+    pub fn mtu(mut self, mtu: u32) -> Result<Config, Error> {
+        let overhead = self.overhead();
+        self.payload = mtu.min(PAYLOAD_MAX + overhead).saturating_sub(overhead);
+        if self.payload < PAYLOAD_MIN {
+            let least = PAYLOAD_MIN + overhead;
+            return Err(Error::Config(format!("an MTU of {mtu} bytes: take {least} or more, headers need {overhead}")));
+        }
         Ok(self)
     }
 
@@ -252,8 +271,8 @@ impl Config {
         if self.planes.is_empty() || self.planes.len() > PLANES_MAX {
             return wrong(format!("{} planes: give 1 to {PLANES_MAX} local addresses", self.planes.len()));
         }
-        if !(64..=60_000).contains(&self.payload) {
-            return wrong(format!("a payload of {} bytes: take 64 to 60000", self.payload));
+        if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload) {
+            return wrong(format!("a payload of {} bytes: take {PAYLOAD_MIN} to {PAYLOAD_MAX}", self.payload));
         }
         if !(1..=16_384).contains(&self.operations_max) {
             return wrong(format!("operations_max is {}: take 1 to 16384", self.operations_max));

@@ -247,11 +247,13 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 
 /// Appends the header of an established connection's datagram.
 pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[VERSION << 4 | sealed.kind.number(), 0]);
-    out.extend_from_slice(&sealed.credits.to_be_bytes());
-    out.extend_from_slice(&sealed.path.0.to_be_bytes());
-    out.extend_from_slice(&sealed.connection.to_be_bytes());
-    out.extend_from_slice(&sealed.counter.to_be_bytes());
+    let mut bytes = [0; HEADER];
+    bytes[0] = VERSION << 4 | sealed.kind.number();
+    bytes[2..4].copy_from_slice(&sealed.credits.to_be_bytes());
+    bytes[4..8].copy_from_slice(&sealed.path.0.to_be_bytes());
+    bytes[8..16].copy_from_slice(&sealed.connection.to_be_bytes());
+    bytes[16..24].copy_from_slice(&sealed.counter.to_be_bytes());
+    out.extend_from_slice(&bytes);
 }
 
 /// A hello, padded with zeros to `length` bytes, or as long as it must be.
@@ -327,10 +329,12 @@ impl Descriptor {
                 out.extend_from_slice(&number.to_be_bytes());
             }
             Descriptor::Write { key, start, immediate } => {
-                out.extend_from_slice(&[1 + u8::from(immediate.is_some()), 0, 0, 0]);
-                out.extend_from_slice(&immediate.unwrap_or(0).to_be_bytes());
-                out.extend_from_slice(&key.to_be_bytes());
-                out.extend_from_slice(&start.to_be_bytes());
+                let mut bytes = [0; DESCRIPTOR_MAX];
+                bytes[0] = 1 + u8::from(immediate.is_some());
+                bytes[4..8].copy_from_slice(&immediate.unwrap_or(0).to_be_bytes());
+                bytes[8..16].copy_from_slice(&key.to_be_bytes());
+                bytes[16..24].copy_from_slice(&start.to_be_bytes());
+                out.extend_from_slice(&bytes);
             }
         }
     }

@@ -215,6 +215,9 @@ fn config(
     config.payload = args.payload.unwrap_or(config.payload);
     config.burst = args.burst_kib << 10;
     config.protection = args.protection.into();
+    if let Some(mtu) = args.mtu {
+        config = config.mtu(mtu)?;
+    }
     if let Some(rate) = args.rate_gbps {
         if !rate.is_finite() || !(0.001..=100_000.0).contains(&rate) {
             return Err(Failure::Usage("--rate-gbps: take 0.001 to 100000".into()));
