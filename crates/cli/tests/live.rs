@@ -106,6 +106,6 @@ fn a_peer_that_is_killed_is_reported_in_time() {
     let output = client.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     // Three seconds of silence, and a busy machine.
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < Duration::from_secs(40), "{:?}", killed.elapsed());
     assert!(said(&output).contains("fallen silent"), "{}", said(&output));
 }

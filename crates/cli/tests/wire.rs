@@ -54,7 +54,7 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
     child.wait().expect("it is dead");
     let began = Instant::now();
     let output = client.wait_with_output().expect("it ends");
-    assert!(began.elapsed() < Duration::from_secs(15), "soon: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(40), "soon: {:?}", began.elapsed());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     // Whether it notices at the connection or for want of an answer depends on the moment.

@@ -415,7 +415,7 @@ impl Node {
         self.latest = now;
         if alone {
             // Nobody waits before it, so it leaves now; what is posted while it is under way gathers for fuller batches.
-            self.let_one_work(connection.index as usize, now, false);
+            self.let_one_work(connection.index as usize, now, Span::ZERO);
             self.flush();
         }
         Ok(operation)

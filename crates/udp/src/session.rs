@@ -400,16 +400,10 @@ impl Session {
         Ok(())
     }
 
-    /// Timers, then packets while planes take them; true if anything was sent.
-    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, away: bool) -> Result<bool, Reason> {
+    /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
+    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
         let now = around.now;
-        if away {
-            // Nobody asked this node for long: what was not heard meanwhile may be waiting in the sockets.
-            self.heard = self.heard.max(now);
-            for side in &mut self.sides {
-                side.unanswered = None;
-            }
-        }
+        self.excuse(now, absence);
         if now.since(self.heard) > self.peer_timeout {
             return Err(Reason::PeerSilent);
         }

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Config, Error, Node, Protection, Reason, RemoteRegion, Waiting};
-use support::{Pair, config, local, v6};
+use support::{PATIENCE, Pair, config, local, v6};
 
 #[test]
 fn a_send_waits_for_a_receive_and_holds_back_what_comes_after_it() {
@@ -125,7 +125,7 @@ fn nobody_at_the_other_end_is_reported_in_time() {
     // Bound, so that nobody else answers there, and never read.
     let deaf = std::net::UdpSocket::bind(local()).expect("a socket");
     let connection = client.connect(&[v6(deaf.local_addr().expect("bound"))]).expect("a call");
-    let told = client.wait(Duration::from_secs(5)).expect("it can wait");
+    let told = client.wait(PATIENCE).expect("it can wait");
     assert_eq!(told, Some(Completion::Closed { connection, reason: Reason::NoAnswer }));
 }
 
@@ -181,7 +181,7 @@ fn another_thread_ends_a_wait_whether_the_node_sleeps_spins_or_has_not_begun() {
         let waker = node.waker().expect("a descriptor");
         waker.wake();
         let began = Instant::now();
-        assert_eq!(node.wait(Duration::from_secs(20)).expect("it waits"), None, "called before");
+        assert_eq!(node.wait(PATIENCE).expect("it waits"), None, "called before");
         for _ in 0..200 {
             std::thread::scope(|scope| {
                 let waker = waker.clone();
@@ -189,10 +189,10 @@ fn another_thread_ends_a_wait_whether_the_node_sleeps_spins_or_has_not_begun() {
                     std::thread::sleep(Duration::from_micros(100));
                     waker.wake();
                 });
-                assert_eq!(node.wait(Duration::from_secs(20)).expect("it waits"), None);
+                assert_eq!(node.wait(PATIENCE).expect("it waits"), None);
             });
         }
-        assert!(began.elapsed() < Duration::from_secs(15), "{waiting:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() < PATIENCE, "{waiting:?}: {:?}", began.elapsed());
         // All calls are answered: nothing wakes it now.
         let began = Instant::now();
         assert_eq!(node.wait(Duration::from_millis(50)).expect("it waits"), None);

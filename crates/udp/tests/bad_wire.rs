@@ -2,10 +2,10 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Protection, Reason, Waiting};
-use support::{Pair, config, pattern};
+use strandway_udp::{Completion, Config, Protection, Reason, Waiting};
+use support::{PATIENCE, Pair, config, pattern};
 
 const BAD: Impairment = Impairment {
     loss: 0.05,
@@ -151,13 +151,31 @@ fn a_peer_that_dies_while_nothing_is_under_way_is_reported_to_a_node_that_sleeps
         let mut pair = Pair::new(config, Some(Impairment::default()), 1);
         pair.run(Duration::from_millis(20));
         pair.wires[0].silence(true);
-        let told = pair.client.wait(Duration::from_secs(2)).expect("it can wait");
+        let told = pair.client.wait(PATIENCE).expect("it can wait");
         assert_eq!(
             told,
             Some(Completion::Closed { connection: pair.ends[0], reason: Reason::PeerSilent }),
             "{waiting:?}"
         );
     }
+}
+
+#[test]
+fn a_host_that_is_too_busy_for_its_node_still_finds_out_who_is_gone() {
+    let config = Config { peer_timeout: Duration::from_secs(1), ..config("uec", 1) };
+    let mut pair = Pair::new(config, Some(Impairment::default()), 1);
+    pair.run(Duration::from_millis(20));
+    pair.wires[0].silence(true);
+    let until = Instant::now() + PATIENCE;
+    let told = loop {
+        // A turn now and then.
+        std::thread::sleep(Duration::from_millis(30));
+        match pair.client.poll() {
+            None if Instant::now() < until => {}
+            told => break told,
+        }
+    };
+    assert_eq!(told, Some(Completion::Closed { connection: pair.ends[0], reason: Reason::PeerSilent }));
 }
 
 #[test]

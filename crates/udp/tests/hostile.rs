@@ -8,8 +8,8 @@ use proptest::test_runner::TestRunner;
 use std::net::{SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{HELLO, Kind, Sealed, VERSION, encode_sealed};
-use strandway_udp::{Completion, Node};
-use support::{Pair, config, local, pattern, v6};
+use strandway_udp::{Completion, Config, Node};
+use support::{PATIENCE, Pair, config, local, pattern, v6};
 
 /// Bytes that look like something: random ones behind a first byte that exists.
 fn datagrams() -> impl Strategy<Value = Vec<u8>> {
@@ -34,7 +34,8 @@ fn settle(node: &mut Node) {
 
 #[test]
 fn a_stranger_gets_no_connection_no_memory_and_less_than_it_sent() {
-    let mut pair = Pair::new(config("uec", 1), None, 0);
+    // Its friend is not asked meanwhile, and must not be given up for that.
+    let mut pair = Pair::new(Config { peer_timeout: PATIENCE, ..config("uec", 1) }, None, 0);
     let (inbox, _) = pair.exposed(4_096);
     let address = pair.server.addresses().expect("bound")[0];
     let stranger = UdpSocket::bind(local()).expect("a socket");

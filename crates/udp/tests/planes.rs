@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Routes};
-use support::{Pair, config, pattern};
+use support::{PATIENCE, Pair, config, pattern};
 
 /// Writes rounds of `bytes` until `enough` says so; each round is checked byte by byte.
 fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {
@@ -67,12 +67,7 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
         let cut = Instant::now();
         write_rounds(&mut pair, 300_000, |pair, _| {
             let now = pair.client.connection_counters(pair.ends[0]).expect("open");
-            assert!(
-                cut.elapsed() < Duration::from_secs(10),
-                "the silence is found out: {:?} {:?}",
-                now.up,
-                now.active_paths
-            );
+            assert!(cut.elapsed() < PATIENCE, "the silence is found out: {:?} {:?}", now.up, now.active_paths);
             // An engine that keeps a record of paths needs no pings.
             now.up == [true, false, true] && now.active_paths.get(1).is_none_or(|&paths| paths == 0)
         });
@@ -88,7 +83,7 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
         let healed = Instant::now();
         write_rounds(&mut pair, 300_000, |pair, _| {
             let now = pair.client.connection_counters(pair.ends[0]).expect("open");
-            assert!(healed.elapsed() < Duration::from_secs(10), "the plane is taken back: {:?}", now.up);
+            assert!(healed.elapsed() < PATIENCE, "the plane is taken back: {:?}", now.up);
             now.up == [true; 3] && now.sent_bytes[1] > after.sent_bytes[1]
         });
     }
@@ -114,7 +109,7 @@ fn a_connection_is_established_although_its_first_plane_is_dead() {
     let deaf = std::net::UdpSocket::bind(support::local()).expect("a socket");
     addresses[0] = support::v6(deaf.local_addr().expect("bound"));
     let connection = client.connect(&addresses).expect("a call");
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         server.poll();
         if let Some(told) = client.poll() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served};
 use strandway_udp::{Config, Error, Node, Shards, shard_addresses};
 use support::executor::block_on;
-use support::{config, local, pattern, v6};
+use support::{PATIENCE, config, local, pattern, v6};
 
 /// `count` ports in a row that nobody has at the moment.
 fn ports(count: usize) -> SocketAddrV6 {
@@ -96,7 +96,7 @@ fn a_measurement_on_two_threads_adds_up() {
         options.connections = 1;
         let refused = perf::run_all(&mut clients, &peers, &options, || false, |_| {});
         assert!(matches!(refused, Err(PerfError::Option(_))), "fewer connections than threads");
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + PATIENCE;
         while gone.load(Ordering::Relaxed) < 4 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -137,7 +137,7 @@ impl Node {
     /// Receives, lets connections work, sends; true if anything moved.
     fn work(&mut self) -> bool {
         let now = self.clock.now();
-        let away = now.since(self.last_turn) > span(self.config.plane_timeout / 2);
+        let absence = now.since(self.last_turn);
         self.last_turn = now;
         let mut moved = false;
         let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
@@ -161,7 +161,7 @@ impl Node {
         }
         self.inbox = Some(inbox);
         self.watch_ports();
-        moved |= self.let_connections_work(away);
+        moved |= self.let_connections_work(absence);
         let arrived = |c: &Completion| matches!(c, Completion::Received { .. } | Completion::Written { .. });
         if self.answers && self.completions.iter().any(arrived) {
             // The application is likely to answer at once, in the same datagrams.
@@ -201,14 +201,14 @@ impl Node {
         }
     }
 
-    fn let_connections_work(&mut self, away: bool) -> bool {
+    fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
         let mut moved = false;
         let count = self.slots.len();
         for i in 0..count {
             let index = (self.turn + i) % count;
-            moved |= self.let_one_work(index, now, away);
+            moved |= self.let_one_work(index, now, absence);
         }
         self.turn = (self.turn + 1) % count.max(1);
         if self.planes.iter().any(|plane| plane.too_large) {
@@ -218,7 +218,7 @@ impl Node {
     }
 
     /// Timers and packets of the connection in a slot; true if it sent anything.
-    pub(super) fn let_one_work(&mut self, index: usize, now: Time, away: bool) -> bool {
+    pub(super) fn let_one_work(&mut self, index: usize, now: Time, absence: Span) -> bool {
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = Surroundings {
@@ -229,7 +229,7 @@ impl Node {
                     completions: &mut self.completions,
                 };
                 let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
-                match session.work(&mut around, away) {
+                match session.work(&mut around, absence) {
                     Err(reason) => self.end(index, reason, true),
                     Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
                     Ok(sent) => return sent,

@@ -101,6 +101,20 @@ impl Session {
         self.endpoint.handle_port(now, plane as u8, up);
     }
 
+    /// This node had no turn for so long, and its peer, perhaps on the same host, may have had none either: there is half a timeout
+    /// left to answer in. Shorter absences excuse nobody, or a busy host would never find out who is gone.
+    pub(super) fn excuse(&mut self, now: Time, absence: Span) {
+        let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
+        if absence > Span(self.peer_timeout.0 / 2) {
+            self.heard = self.heard.max(back(self.peer_timeout));
+        }
+        if absence > self.plane_timeout {
+            for (_, at) in self.sides.iter_mut().filter_map(|side| side.unanswered.as_mut()) {
+                *at = back(self.plane_timeout).max(*at);
+            }
+        }
+    }
+
     /// Pings each plane, more often while something is under way or the last ping is not answered: one that is lost must not
     /// silence its plane. Leaves those alone that answer none for the whole timeout while others do.
     pub(super) fn watch_planes(&mut self, around: &mut Surroundings<'_>) {

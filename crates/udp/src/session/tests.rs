@@ -153,7 +153,7 @@ proptest! {
             let mut around =
                 Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions };
             let alive = session.handle(&mut around, 0, &arrival, &sealed, &mut bytes).is_ok()
-                && session.work(&mut around, false).is_ok();
+                && session.work(&mut around, Span::ZERO).is_ok();
             let all = memory.bytes(buffer).expect("registered");
             for (i, &byte) in all.iter().enumerate() {
                 prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);

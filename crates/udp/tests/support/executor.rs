@@ -7,6 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use super::PATIENCE;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -20,16 +22,16 @@ pub(crate) fn waker() -> Waker {
 }
 
 /// # Panics
-/// After 20 seconds: whatever was awaited was lost.
+/// After [`PATIENCE`]: whatever was awaited was lost.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = waker();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        assert!(Instant::now() < until, "nothing in 20 s");
+        assert!(Instant::now() < until, "nothing in {PATIENCE:?}");
         std::thread::park_timeout(Duration::from_secs(1));
     }
 }

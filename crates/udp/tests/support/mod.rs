@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion};
 
+/// For what must happen, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) fn local() -> SocketAddrV6 {
     "[::1]:0".parse().expect("an address")
 }
@@ -68,10 +71,10 @@ impl Pair {
 
     /// The next completion of the client (0) or the server (1).
     pub(crate) fn next(&mut self, side: usize) -> Completion {
-        self.within(side, Duration::from_secs(20)).unwrap_or_else(|| {
+        self.within(side, PATIENCE).unwrap_or_else(|| {
             let counters =
                 (self.client.connection_counters(self.ends[0]), self.server.connection_counters(self.ends[1]));
-            panic!("nothing for side {side} in 20 s: {counters:#?}")
+            panic!("nothing for side {side} in {PATIENCE:?}: {counters:#?}")
         })
     }
 
