@@ -295,6 +295,7 @@ impl LinuxFabric {
             payload: self.payload,
             rate: Rate(self.node_rate),
             base_rtt: Span(self.base_rtt_ns * 1000),
+            trimming: false,
             srv6: Some(clos),
         }
     }
