@@ -46,6 +46,8 @@ pub enum Waiting {
 
 /// IPv6 and UDP headers.
 const IP_UDP: u32 = 48;
+/// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
+pub const CONTROL_DSCP: u8 = 48;
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -129,7 +131,7 @@ impl Config {
             socket_buffer: 4 << 20,
             routes: Routes::default(),
             devices: Vec::new(),
-            control_dscp: 48,
+            control_dscp: CONTROL_DSCP,
             trimming: false,
             accept: true,
             connections_max: 1_024,

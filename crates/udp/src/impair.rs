@@ -5,6 +5,7 @@
 //! datagram of a direction depends on the seed and nothing else; when it happens depends on the clock, so two runs are
 //! alike but not equal.
 
+use crate::config::CONTROL_DSCP;
 use crate::error::Error;
 use crate::frame::{self, Frame, Kind, TRIMMED};
 use crate::socket::{CE, Inbox, Udp};
@@ -38,9 +39,6 @@ pub struct Impairment {
     /// Share that is cut to [`frame::TRIMMED`](crate::frame::TRIMMED) bytes and made urgent, as a switch that trims does to data which it has no room for.
     pub trim: f64,
 }
-
-/// What trimmed datagrams are sent as: the DSCP that nodes take for control by default.
-const TRIMMED_DSCP: u8 = 48;
 
 /// What a wire has done so far, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,7 +227,7 @@ impl Relay {
         }
         if draws[5] < trim && bytes.len() > TRIMMED && is_data(&bytes) {
             bytes.truncate(TRIMMED);
-            class = TRIMMED_DSCP << 2 | class & CE;
+            class = CONTROL_DSCP << 2 | class & CE;
             self.add(CUT);
         }
         if draws[4] < duplicate {
