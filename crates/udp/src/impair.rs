@@ -36,7 +36,7 @@ pub struct Impairment {
     pub corrupt: f64,
     /// Share that is marked CE, if its sender allows it (ECT).
     pub mark: f64,
-    /// Share that is cut to [`frame::TRIMMED`](crate::frame::TRIMMED) bytes and made urgent, as a switch that trims does to data which it has no room for.
+    /// Share that is cut to [`frame::TRIMMED`] bytes and made urgent, as a switch that trims does to data which it has no room for.
     pub trim: f64,
 }
 

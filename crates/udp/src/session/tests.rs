@@ -222,7 +222,7 @@ proptest! {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
             let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions };
-            if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(&bytes.to_vec()) {
+            if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }
             session.work(&mut around, false).expect("it stays open");
