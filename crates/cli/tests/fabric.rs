@@ -276,6 +276,23 @@ fn a_degraded_fabric_is_as_slow_as_it_is_told() {
 }
 
 #[test]
+fn rates_and_bursts_of_a_scenario_strike_while_it_runs_and_are_mended() {
+    let Some(fabric) = Fabric::with_programs() else { return };
+    let scenario = TRIMMING.replace("trimming", "slow_and_lossy");
+    fabric.good(&["up", &scenario]);
+    let report = outcome(&fabric, &scenario, &[]);
+    assert_eq!(report["flows"]["finished"], 4);
+    let last = report["fct_us"]["max"].as_f64().expect("flows finish");
+    // 420 ms by arithmetic, 320 without the fault, which comes some milliseconds late.
+    assert!(last > 360_000.0, "{last} us");
+    let status = fabric.status(&[]);
+    let ports = status["ports"].as_array().expect("ports");
+    let lost: u64 = ports.iter().filter_map(|p| p["lost"].as_u64()).sum();
+    assert!(lost > 0 && status["failures"] == serde_json::json!([]), "{lost} lost; {}", status["failures"]);
+    assert!(ports.iter().all(|p| p["rate_ppm"] == 1_000_000 && p["loss_ppm"] == 0), "all is as it was");
+}
+
+#[test]
 fn without_a_compiler_a_fabric_stands_without_marks_and_says_so() {
     let Some(fabric) = Fabric::named() else { return };
     let folder = std::env::temp_dir().join(format!("{}-commands", fabric.name));
