@@ -200,12 +200,16 @@ Targets:
   plane:p1             all switches of a plane: silent
   port:h0:p1           a host's own port: the host sees it, and sending over that plane is an error at once
   loss:p0:2%           random loss of what comes in at every switch port of a plane; loss:all:1% of all planes
+  loss:p0:2%:8         the same in runs of 8 on average (needs clang)
+  degrade:p0:25%       every port of a plane sends at a quarter of its rate, with a quarter of its queue
+Losses and rates strike a link as well (loss:p0:t0-0:t1-1:2%) or one direction of it (degrade:p0:t0-0:to:h0:25%).
 Silent means what it does in a real fabric: packets vanish, and nobody is told. Failures add up; what is failed
-already stays failed, and another loss of the same place replaces the one before.
+already stays failed, and another loss or rate of the same place replaces the one before.
 
 Examples:
   strandway fabric fail link:p0:t0-0:t1-1
   strandway fabric fail loss:p0:2% --name slow
+  strandway fabric fail degrade:p0:t0-0:t1-1:10%
   strandway fabric heal loss:p0";
 
 /// What all commands that run something share.
@@ -607,7 +611,7 @@ pub(crate) struct FabricStatusArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FabricFailArgs {
-    /// What fails: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%
+    /// What fails: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%, degrade:p0:25%
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) fabric: FabricName,

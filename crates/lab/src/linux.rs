@@ -10,13 +10,14 @@ mod failure;
 mod faults;
 mod live;
 mod probe;
+mod queue;
 mod run;
 mod state;
 mod status;
 mod steps;
 
-pub use check::{Finding, check};
-pub use failure::{Failures, Target};
+pub use check::{Finding, check, feasible};
+pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
 pub use live::live;
 pub use probe::{Probed, probe};
@@ -99,6 +100,10 @@ pub struct LinuxFabric {
     pub uplink_rate: Option<u64>,
     /// Bytes that wait at a switch's port at the most.
     pub queue: u64,
+    /// When switch ports mark; none if they do not.
+    pub marking: Option<Marking>,
+    /// Switch ports cut what they have no room for, rather than drop it.
+    pub trimming: bool,
     /// The protocol that nodes are told to speak.
     pub profile: String,
     /// Payload bytes of a full packet.
@@ -109,6 +114,19 @@ pub struct LinuxFabric {
     pub base_rtt_ns: u64,
     /// What the scenario asks for and namespaces do not do.
     pub notes: Vec<String>,
+}
+
+/// When a switch port marks (ECN), by the bytes that wait as a packet joins them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marking {
+    /// Below so many it never does.
+    pub low: u64,
+    /// From so many on it always does.
+    pub high: u64,
+    /// Just below `high` it does with this probability in millionths, which rises from zero at `low`.
+    pub chance_ppm: u32,
+    /// So do ports that lead to hosts.
+    pub last_hop: bool,
 }
 
 /// A host or a switch.
@@ -179,7 +197,7 @@ impl LinuxFabric {
         }
         let experiment = scenario.check()?;
         let topology = &experiment.plan.topology;
-        let shape = *topology.shape();
+        let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
         let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
         if shape.pods.is_some() {
             let what = "has three tiers; a source route over namespaces has two".into();
@@ -227,11 +245,18 @@ impl LinuxFabric {
             host_rate: shaped(rates[0]),
             uplink_rate: shaped(rates[1]),
             queue: derived.queue.0,
+            marking: ports.ecn.filter(|_| !options.unshaped).map(|ecn| Marking {
+                low: ecn.low.0,
+                high: ecn.high.0,
+                chance_ppm: (ecn.probability * 1e6).round() as u32,
+                last_hop: ecn.last_hop,
+            }),
+            trimming: ports.trim.is_some() && !options.unshaped,
             profile: profile.name.clone(),
             payload,
             node_rate,
             base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
-            notes: notes(&scenario, &experiment),
+            notes: notes(&scenario, &experiment, options.unshaped),
         };
         // What the limits above let through fits micro segments.
         let clos = fabric.clos();
@@ -257,6 +282,27 @@ impl LinuxFabric {
             nodes.extend((0..self.t1s).map(|j| Node::T1(plane, j)));
         }
         nodes
+    }
+
+    /// Do its switch ports mark or trim?
+    pub fn has_program(&self) -> bool {
+        self.trimming || self.marking.is_some()
+    }
+
+    /// The same without marks and trimming; why, for people.
+    pub(crate) fn without_program(mut self, why: &str) -> LinuxFabric {
+        for (wanted, what) in [(self.marking.is_some(), "ECN"), (self.trimming, "trimming")] {
+            if wanted {
+                self.notes.push(format!("{what}: off, {why}"));
+            }
+        }
+        (self.marking, self.trimming) = (None, false);
+        self
+    }
+
+    /// The folder that it is remembered in.
+    pub(crate) fn folder(&self) -> String {
+        format!("{FOLDER}/{}", self.name)
     }
 
     /// The namespace of a node.
@@ -295,6 +341,7 @@ impl LinuxFabric {
             payload: self.payload,
             rate: Rate(self.node_rate),
             base_rtt: Span(self.base_rtt_ns * 1000),
+            trimming: self.trimming,
             srv6: Some(clos),
         }
     }
@@ -343,19 +390,22 @@ fn base_rtt(experiment: &crate::Experiment) -> Span {
 }
 
 /// What the simulator does for this scenario and namespaces do not.
-fn notes(scenario: &Scenario, experiment: &crate::Experiment) -> Vec<String> {
+fn notes(scenario: &Scenario, experiment: &crate::Experiment, unshaped: bool) -> Vec<String> {
     let ports = &experiment.plan.ports;
+    let classes = !unshaped && (ports.ecn.is_some() || ports.trim.is_some());
     let topology = &experiment.plan.topology;
     let mut notes = vec![format!(
         "latency: links of {} are not modelled; a veth hop adds microseconds, and a round trip tens of them",
         topology.level(0).latency
     )];
     for (wanted, what) in [
-        (ports.ecn.is_some(), "ECN: off, no port marks CE"),
-        (ports.trim.is_some(), "trimming: off, packets that do not fit are dropped whole"),
+        (unshaped && ports.ecn.is_some(), "ECN: off, no packet waits at a port without a rate"),
+        (unshaped && ports.trim.is_some(), "trimming: off, no packet waits at a port without a rate"),
         (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),
         (ports.shared.is_some(), "shared buffer: every port has its own queue"),
-        (ports.priority, "priority: control packets wait among data"),
+        (ports.priority && classes, "priority: control packets wait among data at hosts' own ports"),
+        (ports.priority && !classes, "priority: control packets wait among data"),
+        (!ports.priority && classes, "priority: control packets go before data"),
         (
             !experiment.plan.faults.is_empty(),
             "faults: those of the scenario do not happen by themselves (strandway fabric fail)",

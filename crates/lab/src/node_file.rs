@@ -39,6 +39,8 @@ pub struct NodeFile {
     pub rate: Rate,
     /// Round trip without queueing, software included.
     pub base_rtt: Span,
+    /// Do the fabric's switches cut packets that they have no room for, rather than drop them?
+    pub trimming: bool,
     /// How addresses are made of paths; none where the network picks paths itself.
     pub srv6: Option<Clos>,
 }
@@ -73,6 +75,7 @@ impl NodeFile {
         config.payload = self.payload;
         config.rate = self.rate;
         config.base_rtt = self.base_rtt;
+        config.trimming = self.trimming;
         if let Some(clos) = self.srv6 {
             config.routes = Routes::Srv6 { clos, host: self.host };
         }
@@ -132,6 +135,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     if base_rtt == Span::ZERO {
         section.wrong("base_rtt", "no round trip takes no time", "write, say, \"200 us\"");
     }
+    let trimming = section.flag("trimming").unwrap_or(false);
     let (host, planes) = (host.map(|h| h as u16), planes.unwrap_or_default());
     if let (Some(host), Some(Some(clos))) = (host, &srv6) {
         belongs(&section, clos, host, &planes);
@@ -141,7 +145,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let name = name.unwrap_or_else(|| format!("h{host}"));
     let payload = payload as u32;
     let (rate, srv6) = (rate?, srv6.flatten());
-    Some(NodeFile { name, host, planes, devices, key, profile, payload, rate, base_rtt, srv6 })
+    Some(NodeFile { name, host, planes, devices, key, profile, payload, rate, base_rtt, trimming, srv6 })
 }
 
 /// Is the host one of the fabric, and are its planes its own address?
@@ -249,6 +253,9 @@ impl fmt::Display for NodeFile {
         writeln!(f, "payload = {}", self.payload)?;
         writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
         writeln!(f, "base_rtt = \"{} ps\"", self.base_rtt.0)?;
+        if self.trimming {
+            writeln!(f, "trimming = true")?;
+        }
         if let Some(clos) = &self.srv6 {
             writeln!(f, "\n[srv6]")?;
             writeln!(f, "block = \"{}/32\"", clos.locator(0))?;
@@ -275,6 +282,7 @@ profile = "mrc"
 payload = 4096
 rate = "1 Gbps"
 base_rtt = "250 us"
+trimming = true
 
 [srv6]
 block = "fcbb:bb00::/32"
@@ -300,6 +308,7 @@ neutral = true
         let config = node.config(Some(&[1; 32])).expect("a key");
         assert_eq!(config.routes, Routes::Srv6 { clos: Clos::new(2, 2).expect("fits"), host: 2 });
         assert_eq!((config.planes.len(), config.devices[1].as_str(), config.payload), (2, "p1", 4096));
+        assert!(config.trimming);
         let peer = node.peer(5).expect("a host of the fabric");
         assert_eq!(peer[1].to_string(), "[fcbb:bb00:3005::]:4792");
         assert!(node.config(None).expect_err("no such file").contains("/dev/urandom"));

@@ -49,6 +49,8 @@ const IP_UDP: u32 = 48;
 /// Payload bytes of a full packet, at the least and at the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
+/// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
+pub const CONTROL_DSCP: u8 = 48;
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -92,6 +94,11 @@ pub struct Config {
     /// DSCP of acknowledgements and everything else that is small and urgent. Default 48 (CS6): what a fabric with two classes
     /// sends before data. Data has DSCP 0.
     pub control_dscp: u8,
+    /// Do switches on the way cut packets that they have no room for, rather than drop them? Then a datagram of data that
+    /// arrives short, with the DSCP of control (or the one above it, if the last switch cut it), is asked for again, and
+    /// timeouts and NACKs are all that losses are found by (profile `uec`). Hosts need not agree: a cut datagram whose
+    /// receiver does not expect it is as good as lost, and a NACK is understood by everybody. Default no.
+    pub trimming: bool,
     /// Do we take connections that others begin? Default yes.
     pub accept: bool,
     /// Connections at the most, those being established included. Default 1,024.
@@ -128,7 +135,8 @@ impl Config {
             socket_buffer: 4 << 20,
             routes: Routes::default(),
             devices: Vec::new(),
-            control_dscp: 48,
+            control_dscp: CONTROL_DSCP,
+            trimming: false,
             accept: true,
             connections_max: 1_024,
             operations_max: 4_096,
@@ -206,6 +214,10 @@ impl Config {
         let eighth = self.rate.bytes_in(self.base_rtt).0 / 8;
         let most = u64::from(self.payload) * 24;
         profile.transport.ack_every = profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)));
+        if self.trimming {
+            // NACKs shrink a window below what acknowledgements are gathered for, and then only a timeout would go on.
+            profile.transport.ack_every = Bytes(1);
+        }
         // A host that slept catches up, and its peers' sleep is no queue.
         profile.transport.pace_slack = self.base_rtt;
         profile.transport.rtt_min = self.base_rtt;
@@ -216,14 +228,18 @@ impl Config {
                 c.rto_min = c.rto_min.max(floor);
                 c.rto_low = c.rto_low.max(floor);
                 c.rto_high = c.rto_high.max(floor);
-                // A profile made for switches that trim would have to wait for a window of packets or a timeout here.
-                let blind = profile.switch.trimming && !c.holes;
+                // Where nobody trims, a profile made for switches that do would have to wait for a window of packets or a timeout here.
+                let blind = profile.switch.trimming && !self.trimming && !c.holes;
                 c.sack_rotates |= blind;
                 if blind || c.late > 0.0 {
                     c.late = c.late.max(self.late_min.0 as f64 / self.base_rtt.0 as f64);
                 }
                 if c.rto > Span::ZERO {
                     c.rto = c.rto.max(floor);
+                } else if self.trimming {
+                    // Six queues' time, as the engine would compute it, but it would take no floor then.
+                    let port = Rate(self.rate.0 / self.planes.len().max(1) as u64);
+                    c.rto = floor.max(port.time_for(self.queue()) * 6);
                 }
             }
             ReliabilityConfig::MrcSack(c) => {
@@ -250,12 +266,16 @@ impl Config {
             ports: self.planes.len() as u8,
             base_rtt: self.base_rtt,
             packet: profile.packet_bytes(),
-            trimming: false,
+            trimming: self.trimming,
             uplinks: self.routes.uplinks(),
             paths_in_order: self.routes.distinct(),
-            // What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
-            queue: Bytes(2 * self.send_buffer() as u64),
+            queue: self.queue(),
         }
+    }
+
+    /// What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
+    fn queue(&self) -> Bytes {
+        Bytes(2 * self.send_buffer() as u64)
     }
 
     /// Send buffer of a plane: what its port sends in a round trip, so that little waits in a port that dies and planes stay
@@ -285,6 +305,10 @@ impl Config {
         }
         if self.control_dscp > 63 {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));
+        }
+        if self.trimming && !(1..=62).contains(&self.control_dscp) {
+            let what = "with trimming take 1 to 62: data has 0, and the one above is for what the last switch cuts";
+            return wrong(format!("control_dscp is {}: {what}", self.control_dscp));
         }
         if !self.devices.is_empty() && self.devices.len() != self.planes.len() {
             let (devices, planes) = (self.devices.len(), self.planes.len());

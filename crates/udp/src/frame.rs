@@ -56,6 +56,9 @@ pub const HEADER: usize = 24;
 pub const TAG: usize = 16;
 /// Bytes of a write's descriptor, the longest.
 pub const DESCRIPTOR_MAX: usize = 24;
+/// Bytes that a switch which trims has to leave of a datagram of data: up to the end of the longest transport header, MRC's
+/// 40. What is behind it is not needed to ask for the packet again.
+pub const TRIMMED: usize = HEADER + 40;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
 /// Bytes of a retry.
@@ -410,6 +413,26 @@ mod tests {
                 let _ = decode(&bytes);
             }
         }
+    }
+
+    #[test]
+    fn what_trimming_leaves_holds_the_header_of_data_in_every_format() {
+        use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+        use strandway_proto::{ConnectionId, HostId, Packet, profile::WireFormat, wire};
+        let data = Data { psn: Psn::new(1), message: MessageId(2), offset: Offset::new(3), length: 4 };
+        let longest = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc].map(|format| {
+            let packet = Packet {
+                source: HostId(0),
+                destination: HostId(0),
+                connection: ConnectionId(0),
+                path: PathId(0),
+                size: 0,
+                flags: Flags::LAST,
+                header: Header::Data(data),
+            };
+            HEADER + wire::header_bytes(format, &packet)
+        });
+        assert_eq!(longest.into_iter().max(), Some(TRIMMED));
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! A bad wire for tests: a relay between two sockets that loses, reorders, repeats, delays, corrupts and marks datagrams.
+//! A bad wire for tests: a relay between two sockets that loses, reorders, repeats, delays, corrupts, marks and trims
+//! datagrams.
 //!
 //! Stand it between a caller and a node: `front()` is the address to connect to, on one plane. What happens to the n-th
 //! datagram of a direction depends on the seed and nothing else; when it happens depends on the clock, so two runs are
 //! alike but not equal.
 
+use crate::config::CONTROL_DSCP;
 use crate::error::Error;
+use crate::frame::{self, Frame, Kind, TRIMMED};
 use crate::socket::{CE, Inbox, Udp};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::cmp::Reverse;
@@ -33,6 +36,8 @@ pub struct Impairment {
     pub corrupt: f64,
     /// Share that is marked CE, if its sender allows it (ECT).
     pub mark: f64,
+    /// Share that is cut to [`frame::TRIMMED`] bytes and made urgent, as a switch that trims does to data which it has no room for.
+    pub trim: f64,
 }
 
 /// What a wire has done so far, both ways.
@@ -50,6 +55,8 @@ pub struct WireCounters {
     pub corrupted: u64,
     /// Datagrams that were marked.
     pub marked: u64,
+    /// Datagrams that were trimmed.
+    pub trimmed: u64,
 }
 
 #[derive(Default)]
@@ -57,7 +64,7 @@ struct Shared {
     impairment: Mutex<Impairment>,
     stop: AtomicBool,
     silent: AtomicBool,
-    counters: [AtomicU64; 6],
+    counters: [AtomicU64; 7],
 }
 
 /// Datagrams on the wire at a time at the most; what comes beyond them is lost. Ours: 64 Ki.
@@ -115,9 +122,9 @@ impl Wire {
 
     /// What it has done so far.
     pub fn counters(&self) -> WireCounters {
-        let [delivered, lost, duplicated, held, corrupted, marked] =
+        let [delivered, lost, duplicated, held, corrupted, marked, trimmed] =
             self.shared.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        WireCounters { delivered, lost, duplicated, held, corrupted, marked }
+        WireCounters { delivered, lost, duplicated, held, corrupted, marked, trimmed }
     }
 }
 
@@ -137,6 +144,7 @@ const DUPLICATED: usize = 2;
 const HELD: usize = 3;
 const CORRUPTED: usize = 4;
 const MARKED: usize = 5;
+const CUT: usize = 6;
 
 struct End {
     socket: Udp,
@@ -151,7 +159,8 @@ struct Held {
     number: u64,
     /// The end that it leaves by.
     end: usize,
-    ecn: u8,
+    /// DSCP and ECN.
+    class: u8,
     bytes: Vec<u8>,
 }
 
@@ -177,7 +186,7 @@ impl Relay {
                         if from == 0 {
                             self.ends[0].peer = Some(arrival.from);
                         }
-                        self.take(now, from, arrival.class & CE, datagram);
+                        self.take(now, from, arrival.class, datagram);
                     });
                 }
             }
@@ -191,12 +200,12 @@ impl Relay {
     }
 
     /// A datagram came in by one end.
-    fn take(&mut self, now: Instant, from: usize, mut ecn: u8, datagram: &[u8]) {
+    fn take(&mut self, now: Instant, from: usize, mut class: u8, datagram: &[u8]) {
         let present = self.shared.impairment.lock().map_or_else(|poisoned| *poisoned.into_inner(), |present| *present);
-        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark } = present;
+        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark, trim } = present;
         let random = &mut self.random[from];
         // Always the same draws, so that one share does not change what another one means.
-        let draws: [f64; 5] = std::array::from_fn(|_| random.unit());
+        let draws: [f64; 6] = std::array::from_fn(|_| random.unit());
         let place = random.next_u64();
         let mut bytes = datagram.to_vec();
         if draws[0] < loss || self.shared.silent.load(Ordering::Relaxed) || self.held.len() >= HELD_MAX {
@@ -212,20 +221,25 @@ impl Relay {
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
             self.add(CORRUPTED);
         }
-        if draws[3] < mark && ecn != 0 {
-            ecn = CE;
+        if draws[3] < mark && class & CE != 0 {
+            class |= CE;
             self.add(MARKED);
+        }
+        if draws[5] < trim && bytes.len() > TRIMMED && is_data(&bytes) {
+            bytes.truncate(TRIMMED);
+            class = CONTROL_DSCP << 2 | class & CE;
+            self.add(CUT);
         }
         if draws[4] < duplicate {
             self.add(DUPLICATED);
-            self.hold(at + hold, 1 - from, ecn, bytes.clone());
+            self.hold(at + hold, 1 - from, class, bytes.clone());
         }
-        self.hold(at, 1 - from, ecn, bytes);
+        self.hold(at, 1 - from, class, bytes);
     }
 
-    fn hold(&mut self, at: Instant, end: usize, ecn: u8, bytes: Vec<u8>) {
+    fn hold(&mut self, at: Instant, end: usize, class: u8, bytes: Vec<u8>) {
         self.count += 1;
-        self.held.push(Reverse(Held { at, number: self.count, end, ecn, bytes }));
+        self.held.push(Reverse(Held { at, number: self.count, end, class, bytes }));
     }
 
     fn release(&mut self) {
@@ -237,7 +251,7 @@ impl Relay {
             let Some(Reverse(held)) = self.held.pop() else { return };
             let end = &self.ends[held.end];
             let Some(destination) = end.peer else { continue };
-            let sent = end.socket.send(destination, held.ecn, &held.bytes, None).is_ok();
+            let sent = end.socket.send(destination, held.class, &held.bytes, None).is_ok();
             self.add(if sent { DELIVERED } else { LOST });
         }
     }
@@ -250,4 +264,9 @@ impl Relay {
         // Whatever it says, the next round asks the sockets themselves.
         let _ = rustix::event::poll(&mut sockets, Some(&timeout));
     }
+}
+
+/// Is it a datagram with payload?
+fn is_data(datagram: &[u8]) -> bool {
+    matches!(frame::decode(datagram), Ok(Frame::Sealed(sealed)) if sealed.kind == Kind::Data)
 }

@@ -20,7 +20,7 @@ mod session;
 mod shards;
 mod socket;
 
-pub use config::{Config, PLANES_MAX, Protection, Waiting};
+pub use config::{CONTROL_DSCP, Config, PLANES_MAX, Protection, Waiting};
 pub use error::{Error, Reason};
 pub use handshake::Secret;
 pub use memory::{KEYS_MAX, Region, RemoteRegion};

@@ -1,6 +1,7 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
 mod planes;
+mod trimmed;
 
 use crate::config::Config;
 use crate::error::Reason;
@@ -87,6 +88,8 @@ pub(crate) struct Session {
     turn: usize,
     sealer: Sealer,
     opener: Opener,
+    /// The DSCP of datagrams that switches have cut, if they do.
+    trimmed_dscp: Option<u8>,
     sides: Vec<Side>,
     plane_timeout: Span,
     peer_timeout: Span,
@@ -162,6 +165,7 @@ impl Session {
             turn: TURN_BATCHES * batch_of(config.datagram()),
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection),
+            trimmed_dscp: config.trimming.then_some(config.control_dscp),
             sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
             peer_timeout: crate::clock::span(config.peer_timeout),
@@ -255,6 +259,9 @@ impl Session {
         datagram: &mut [u8],
     ) -> Result<(), Reason> {
         let (now, from, marked) = (around.now, arrival.from, arrival.is_marked());
+        if self.handle_trimmed(now, arrival, sealed, datagram) {
+            return Ok(());
+        }
         let newest = self.opener.is_newest(sealed.counter);
         let body = match self.opener.open(sealed.counter, datagram) {
             Ok(body) => &*body,
@@ -292,8 +299,8 @@ impl Session {
             Kind::Control => match wire::decode(self.format, body) {
                 Ok(packet) if !matches!(packet.header, Header::Data(_)) => {
                     // What is marked is the way of data; acknowledgements have no say.
-                    let marked = marked && !packet.is_control();
-                    self.endpoint.handle_packet(now, &complete(packet, sealed, marked, body.len()));
+                    let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
+                    self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
                 }
                 _ => self.counters.malformed += 1,
             },
@@ -337,7 +344,8 @@ impl Session {
             return Ok(());
         }
         let before = self.endpoint.stats(ONLY).delivered;
-        self.endpoint.handle_packet(around.now, &complete(packet, sealed, marked, body.len()));
+        let flags = Flags::NONE.with_if(marked, Flags::CE);
+        self.endpoint.handle_packet(around.now, &complete(packet, sealed, flags, body.len()));
         if self.endpoint.stats(ONLY).delivered == before {
             // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
             return Ok(());
@@ -535,11 +543,11 @@ impl Session {
 }
 
 /// Puts what the datagram's outer part says into a packet.
-fn complete(packet: Packet, sealed: &Sealed, marked: bool, size: usize) -> Packet {
+fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packet {
     let outer = wire::Outer {
         path: sealed.path,
         size: size.min(usize::from(u16::MAX)) as u16,
-        flags: Flags::NONE.with_if(marked, Flags::CE),
+        flags,
         ..wire::Outer::default()
     };
     Packet { connection: ONLY, ..outer.complete(packet) }

@@ -7,6 +7,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -16,6 +17,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const ECT: u8 = 2;
 /// Both ECN bits: marked.
 pub(crate) const CE: u8 = 3;
+
+sockopt_impl!(
+    /// Takes datagrams without a checksum: switches that trim cannot compute one.
+    NoCheck6Rx,
+    SetOnly,
+    libc::SOL_UDP,
+    libc::UDP_NO_CHECK6_RX,
+    bool
+);
 
 /// What is known of the datagrams of one receiving call, all from one sender.
 #[derive(Clone, Copy)]
@@ -28,6 +38,10 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
+    pub(crate) const fn dscp(&self) -> u8 {
+        self.class >> 2
+    }
+
     pub(crate) const fn is_marked(&self) -> bool {
         self.class & CE == CE
     }
@@ -89,6 +103,7 @@ impl Udp {
         }
         set(setsockopt(&socket, sockopt::Ipv6RecvTClass, &true))?;
         set(setsockopt(&socket, sockopt::Ipv6DontFrag, &true))?;
+        set(setsockopt(&socket, NoCheck6Rx, &true))?;
         // Without these two, datagrams come one by one, and round trips include the time that the receiver slept.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);

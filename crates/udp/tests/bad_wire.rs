@@ -15,6 +15,7 @@ const BAD: Impairment = Impairment {
     delay: Duration::ZERO,
     corrupt: 0.0,
     mark: 0.0,
+    trim: 0.0,
 };
 
 /// Writes of many sizes, back to back, into one region; and sends among them.
@@ -118,6 +119,59 @@ fn marks_go_all_the_way_to_the_congestion_control_and_back() {
     assert_eq!(received.marked, received.delivered + received.duplicates, "data leaves as ECT and is marked");
     let sent = pair.client.connection_counters(pair.ends[0]).expect("open").engine;
     assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
+}
+
+/// Recovery by anything else than NACKs would take seconds here.
+fn only_nacks(profile: &str, protection: Protection) -> strandway_udp::Config {
+    let slow = strandway_proto::Span::from_ms(5_000);
+    let mut config = config(profile, 1);
+    (config.trimming, config.protection) = (true, protection);
+    (config.retransmit_min, config.late_min) = (slow, slow);
+    config
+}
+
+#[test]
+fn what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout() {
+    for profile in ["uec", "mrc"] {
+        for protection in [Protection::None, Protection::Authenticated, Protection::Encrypted] {
+            let trim = Impairment { trim: 0.2, ..Impairment::default() };
+            let mut pair = Pair::new(only_nacks(profile, protection), Some(trim), 3);
+            let source = pattern(4, 300_000);
+            let outbox = pair.client.register(source.clone());
+            let (inbox, remote) = pair.exposed(300_000);
+            // Messages of no, few and many bytes: what is short is cut as well.
+            for range in [0..0, 0..1, 1..50, 50..50, 50..90_000, 90_000..300_000] {
+                let at = range.start as u64;
+                pair.client.write(pair.ends[0], outbox, range, remote, at, None).expect("posted");
+            }
+            for _ in 0..6 {
+                assert!(matches!(pair.next(0), Completion::Sent { .. }), "{profile}, {protection:?}");
+            }
+            assert!(pair.server.memory(inbox).expect("registered") == source, "{profile}, {protection:?}");
+            let cut = pair.wires[0].counters().trimmed;
+            let theirs = pair.server.connection_counters(pair.ends[1]).expect("open");
+            let ours = pair.client.connection_counters(pair.ends[0]).expect("open").engine;
+            let seen = (theirs.engine.trimmed, ours.nacks, ours.retransmitted, ours.timeouts);
+            assert!(cut > 10, "{profile}, {protection:?}: {cut}");
+            assert_eq!(seen, (cut, cut, cut, 0), "{profile}, {protection:?}");
+            assert_eq!((theirs.forged, theirs.malformed, theirs.repeated), (0, 0, 0), "{profile}, {protection:?}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_expects_no_trimming_loses_what_is_cut_and_no_more() {
+    let trim = Impairment { trim: 0.1, ..Impairment::default() };
+    let mut pair = Pair::new(config("mrc", 1), Some(trim), 3);
+    let source = pattern(4, 200_000);
+    let outbox = pair.client.register(source.clone());
+    let (inbox, remote) = pair.exposed(200_000);
+    pair.client.write(pair.ends[0], outbox, 0..200_000, remote, 0, None).expect("posted");
+    assert!(matches!(pair.next(0), Completion::Sent { .. }));
+    assert!(pair.server.memory(inbox).expect("registered") == source);
+    let theirs = pair.server.connection_counters(pair.ends[1]).expect("open");
+    assert_eq!(theirs.engine.trimmed, 0);
+    assert!(theirs.forged > 0, "a cut datagram has no tag: {theirs:?}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn weather(random: &mut Random) -> (Impairment, bool) {
         mark: share(0.3),
         hold: Duration::from_micros(500),
         delay: Duration::ZERO,
+        trim: share(0.1),
     };
     (impairment, random.unit() < 0.2)
 }
@@ -49,7 +50,9 @@ fn transfers_under_random_faults_arrive_whole_and_memory_stays_flat() {
     for profile in ["mrc", "uec", "strack_fast"].iter().cycle() {
         // A third of the time each, but for long runs in turns of a minute.
         let turn = Instant::now() + Duration::from_millis((seconds * 1_000 / 3).min(60_000));
-        let mut pair = Pair::new(config(profile, 3), Some(Impairment::default()), seed);
+        let mut config = config(profile, 3);
+        config.trimming = true;
+        let mut pair = Pair::new(config, Some(Impairment::default()), seed);
         let bytes = 400_000;
         let (inbox, remote) = pair.exposed(bytes);
         while Instant::now() < turn.min(until) {

@@ -3,8 +3,12 @@
 mod operations;
 
 use std::path::PathBuf;
-use strandway_proto::PathId;
-use strandway_udp::frame::{Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, VERSION, WELCOME, encode_sealed};
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+use strandway_proto::profile::WireFormat;
+use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
+use strandway_udp::frame::{
+    Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, TRIMMED, VERSION, WELCOME, encode_sealed,
+};
 
 fn corpus() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "frame_decode"].iter().collect()
@@ -44,6 +48,38 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// What a switch leaves of data on the friend's connection: of a packet that is missing, and of none.
+fn cuts() -> Vec<(&'static str, Vec<u8>)> {
+    let cut = |bits: u16, psn: u64| {
+        let mut bytes = Vec::new();
+        let path = PathId::new(0, 5);
+        encode_sealed(&Sealed { kind: Kind::Data, path, credits: 0, connection: 0, counter: 77 }, &mut bytes);
+        let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(0), length: 1_000 };
+        let packet = Packet {
+            source: HostId(0),
+            destination: HostId(0),
+            connection: ConnectionId(0),
+            path,
+            size: 0,
+            flags: Flags::LAST,
+            header: Header::Data(data),
+        };
+        wire::encode(WireFormat::Mrc, &packet, &mut bytes).expect("it fits");
+        assert_eq!(bytes.len(), TRIMMED);
+        [&(bytes.len() as u16 | operations::FRIEND | operations::URGENT | bits).to_be_bytes()[..], &bytes].concat()
+    };
+    vec![("cut", cut(0, 0)), ("cut_last_hop", cut(operations::LAST_HOP, 3)), ("cut_beyond", cut(0, 1 << 20))]
+}
+
+#[test]
+fn a_cut_datagram_of_a_friend_is_asked_for_again_and_a_strangers_too() {
+    let mut live = operations::Live::new();
+    for (i, (name, bytes)) in cuts().into_iter().enumerate() {
+        live.check(&bytes);
+        assert_eq!(live.trimmed(), i as u64 + 1, "{name} reaches the engine");
+    }
+}
+
 #[test]
 fn every_input_of_the_corpus_passes() {
     let mut count = 0;
@@ -78,6 +114,9 @@ fn a_live_node_survives_the_corpus() {
             // Twice: copies are no news.
             let twice = [&length[..], &bytes, &length, &bytes].concat();
             std::fs::write(folder.join(name), twice).expect("a file can be written");
+        }
+        for (name, bytes) in cuts() {
+            std::fs::write(folder.join(name), bytes).expect("a file can be written");
         }
     }
     let mut count = 0;

@@ -3,17 +3,32 @@
 use crate::Failure;
 use crate::args::DoctorArgs;
 use crate::outputs::Outputs;
+use strandway_lab::linux;
 use strandway_udp::doctor::{Finding, Verdict, examine};
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
-    let findings = examine();
+    let mut findings = examine();
+    findings.push(fabrics());
     outputs.show(&table(&findings));
     outputs.json(|| json(&findings))?;
     match findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count() {
         0 => Ok(()),
         count => Err(Failure::Run(format!("{count} thing(s) that real sockets need do not work here; see above"))),
     }
+}
+
+/// What fabrics of namespaces lack here. No socket needs them, so the worst is that a convenience is missing.
+fn fabrics() -> Finding {
+    let missing = linux::check().into_iter().find(|finding| !finding.works);
+    let (value, verdict, advice) = match missing {
+        None => ("all that they can do, ECN and trimming included".to_string(), Verdict::Good, String::new()),
+        Some(finding) => {
+            let advice = format!("{}; `strandway fabric check` has more", finding.remedy);
+            (format!("{}: {}", finding.what, finding.said), Verdict::Slow, advice)
+        }
+    };
+    Finding { what: "fabrics of namespaces", value, verdict, advice }
 }
 
 fn word(verdict: Verdict) -> &'static str {

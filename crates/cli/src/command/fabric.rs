@@ -55,7 +55,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
     let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
     let name = &args.fabric.name;
-    let fabric = LinuxFabric::of(&scenario, name, &options)?;
+    let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     let began = Instant::now();
     if linux::up(&fabric, &interrupted)? == Up::Standing {
         print(&format!("{name} is up already, just so\n"));
@@ -95,7 +95,8 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let scenario = load(common)?;
     let experiment = scenario.check()?;
     let mut outputs = Outputs::open(common, None)?;
-    let fabric = LinuxFabric::of(&scenario, name, &Options { rate: args.rate.clone(), unshaped: args.unshaped })?;
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     // Whether it stands, without asking every namespace for its counters.
     let lease = match linux::enter(name, "h0") {
         Ok(_) => None,

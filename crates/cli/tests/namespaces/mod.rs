@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/two_planes.toml");
+pub(crate) const TRIMMING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/trimming.toml");
 
 /// A fabric of a name of its own, gone at the end of its test.
 pub(crate) struct Fabric {
@@ -37,6 +38,21 @@ impl Fabric {
         let fabric = Fabric::named()?;
         fabric.good(&["up", SCENARIO]);
         Some(fabric)
+    }
+
+    /// The same for tests whose ports mark, trim or lose in bursts; `None`, with the reason, where they cannot.
+    pub(crate) fn with_programs() -> Option<Fabric> {
+        let fabric = Fabric::named()?;
+        let check = strandway(&["fabric", "check", "--json", "-"]).output().expect("it runs");
+        let check: Value = serde_json::from_slice(&check.stdout).expect("JSON");
+        let missing = check["findings"].as_array().expect("findings").iter().find(|f| f["works"] == false);
+        match missing {
+            Some(finding) => {
+                eprintln!("skipped: {}: {}", finding["what"], finding["said"]);
+                None
+            }
+            None => Some(fabric),
+        }
     }
 
     /// `strandway fabric` with the name of this one.

@@ -1,8 +1,11 @@
 //! What this machine can do for fabrics of namespaces.
 
+use crate::linux::LinuxFabric;
+use crate::linux::queue::{CLASSES, Object};
 use crate::linux::run::{carry_out, run};
 use crate::linux::steps::{Step, Tool};
 use serde::Serialize;
+use std::path::Path;
 
 /// One thing that fabrics need or can use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,7 +31,7 @@ struct Feature {
     remedy: &'static str,
 }
 
-const FEATURES: [Feature; 6] = [
+const FEATURES: [Feature; 5] = [
     Feature {
         what: "veth",
         tool: Tool::Ip,
@@ -64,14 +67,26 @@ const FEATURES: [Feature; 6] = [
         needed: false,
         remedy: "use a kernel with CONFIG_NET_CLS_BPF; all but fail loss:... works without",
     },
-    Feature {
-        what: "marking by backlog (red)",
-        tool: Tool::Tc,
-        line: "qdisc replace dev va root red limit 90000 min 9000 max 30000 avpkt 1500 burst 12 bandwidth 100mbit ecn",
-        needed: false,
-        remedy: "nothing to do: fabrics are built without ECN whether or not the kernel could mark",
-    },
 ];
+
+/// Where a kernel that can load programs for its own structures keeps their types.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// The fabric as this machine can build it: without ECN and trimming where something that they need is missing. A note says
+/// what, and how to get it.
+#[must_use]
+pub fn feasible(fabric: LinuxFabric) -> LinuxFabric {
+    if !fabric.has_program() {
+        return fabric;
+    }
+    let missing = check().into_iter().find(|finding| !finding.works);
+    match missing {
+        // Without these nothing can be built, and whoever tries is told.
+        Some(finding) if finding.needed => fabric,
+        Some(finding) => fabric.without_program(&format!("{}: {}; {}", finding.what, finding.said, finding.remedy)),
+        None => fabric,
+    }
+}
 
 /// Tries everything out, in a namespace that is gone afterwards.
 pub fn check() -> Vec<Finding> {
@@ -124,6 +139,42 @@ pub fn check() -> Vec<Finding> {
         let (what, needed, remedy) = (feature.what, feature.needed, feature.remedy);
         findings.push(Finding { what, works: tried.is_ok(), needed, said, remedy });
     }
+    findings.extend(program(&space));
     let _ = attempt(None, Tool::Ip, &format!("netns del {space}"));
+    findings
+}
+
+/// What marking, trimming and losses in bursts need; in a namespace with the ports `va`, which has a shaper, and `vb`.
+fn program(space: &str) -> Vec<Finding> {
+    let optional = |what, outcome: Result<(), String>, good: &str, remedy| Finding {
+        what,
+        works: outcome.is_ok(),
+        needed: false,
+        said: outcome.err().unwrap_or_else(|| good.to_string()),
+        remedy,
+    };
+    let object = Object::trial(&std::env::temp_dir().join(space).display().to_string());
+    let step = |namespace: Option<&str>, tool, lines| {
+        carry_out(&Step { namespace: namespace.map(str::to_string), tool, lines }).map_err(|e| e.0)
+    };
+    let made = step(None, Tool::Clang, vec![object.line()]);
+    let types = if Path::new(TYPES).exists() { Ok(()) } else { Err(format!("there is no {TYPES}")) };
+    let classes = CLASSES.map(String::from).to_vec();
+    let mut findings = vec![
+        optional(
+            "classes at a port (htb)",
+            step(Some(space), Tool::Tc, classes),
+            "works",
+            "use a kernel with CONFIG_NET_SCH_HTB",
+        ),
+        optional("kernel's types (BTF)", types, TYPES, "use a kernel with CONFIG_DEBUG_INFO_BTF"),
+        optional("compiler for programs of ports", made.clone(), "clang", "install clang (apt install clang)"),
+    ];
+    if findings.iter().all(|finding| finding.works) {
+        let loaded = step(Some(space), Tool::Tc, object.filters("va", "vb"));
+        let remedy = "use Linux 6.2 or later, and root (CAP_BPF and CAP_PERFMON) outside of any user namespace";
+        findings.push(optional("ECN, trimming, bursts of losses (eBPF)", loaded, "work", remedy));
+    }
+    let _ = std::fs::remove_file(&object.path);
     findings
 }

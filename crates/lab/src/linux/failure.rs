@@ -1,11 +1,13 @@
 //! What is broken on purpose, and what that means for each port.
 
+use crate::linux::queue::WHOLE;
 use crate::linux::{LinuxFabric, Node, Port};
 use crate::quantity;
 use std::fmt;
 
 /// How targets are written.
-const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2% or loss:all:1%";
+const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
+    loss:p0:t0-0:t1-1:2% (one link) or degrade:p0:t0-0:to:t1-1:25% (one direction of it)";
 
 /// Something that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,26 +20,79 @@ pub enum Target {
     Plane(u8),
     /// A switch, silently.
     Switch(Node),
-    /// Random loss of what comes in at every switch port of a plane, or of all planes, in millionths.
-    Loss(Option<u8>, u32),
+    /// Random loss of what comes in.
+    Loss(Place, Loss),
+    /// Ports run at so many millionths of their rate, limits and thresholds scaled alike.
+    Degrade(Place, u32),
+}
+
+/// Where random loss and lower rates strike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// All planes: losses at every switch port, rates at every port.
+    All,
+    /// One plane, alike.
+    Plane(u8),
+    /// Both directions of a link. The node nearer to the hosts first.
+    Link(Node, Node),
+    /// One direction of a link.
+    Way(Node, Node),
+}
+
+/// How packets are lost at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The share that is lost, in millionths.
+    pub ppm: u32,
+    /// How many in a row are lost on average, in thousandths: 1,000 for one by one.
+    pub run: u32,
+}
+
+impl Loss {
+    /// The probabilities of a loss behind a packet that was not lost, and behind one that was; none if they are the same. The
+    /// simulator's, from the two states of Gilbert and Elliott.
+    pub(crate) fn after(&self) -> Option<[f64; 2]> {
+        if self.run <= 1_000 || self.ppm >= WHOLE {
+            return None;
+        }
+        let (share, run) = (f64::from(self.ppm) / f64::from(WHOLE), f64::from(self.run) / 1_000.0);
+        Some([(share / (run * (1.0 - share))).min(1.0), 1.0 - 1.0 / run])
+    }
+}
+
+/// A node, in a word that names no plane.
+fn inside(node: Node) -> String {
+    match node {
+        Node::Host(h) => format!("h{h}"),
+        Node::T0(_, i) => format!("t0-{i}"),
+        Node::T1(_, j) => format!("t1-{j}"),
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Place::All => f.write_str("all"),
+            Place::Plane(plane) => write!(f, "p{plane}"),
+            Place::Link(a, b) => write!(f, "p{}:{}:{}", plane_of(a).max(plane_of(b)), inside(a), inside(b)),
+            Place::Way(a, b) => write!(f, "p{}:{}:to:{}", plane_of(a).max(plane_of(b)), inside(a), inside(b)),
+        }
+    }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inside = |node: Node| match node {
-            Node::Host(h) => format!("h{h}"),
-            Node::T0(_, i) => format!("t0-{i}"),
-            Node::T1(_, j) => format!("t1-{j}"),
-        };
+        let percent = |ppm: u32| f64::from(ppm) / 10_000.0;
         match *self {
-            Target::Link(a, b) => write!(f, "link:p{}:{}:{}", plane_of(b), inside(a), inside(b)),
+            Target::Link(a, b) => write!(f, "link:{}", Place::Link(a, b)),
             Target::Port(host, plane) => write!(f, "port:h{host}:p{plane}"),
             Target::Plane(plane) => write!(f, "plane:p{plane}"),
             Target::Switch(node) => write!(f, "switch:p{}:{}", plane_of(node), inside(node)),
-            Target::Loss(plane, ppm) => {
-                let place = plane.map_or("all".to_string(), |p| format!("p{p}"));
-                write!(f, "loss:{place}:{}%", f64::from(ppm) / 10_000.0)
+            Target::Loss(place, Loss { ppm, run: 1_000 }) => write!(f, "loss:{place}:{}%", percent(ppm)),
+            Target::Loss(place, Loss { ppm, run }) => {
+                write!(f, "loss:{place}:{}%:{}", percent(ppm), f64::from(run) / 1_000.0)
             }
+            Target::Degrade(place, ppm) => write!(f, "degrade:{place}:{}%", percent(ppm)),
         }
     }
 }
@@ -76,20 +131,19 @@ impl Target {
             let (t0s, t1s, hosts) = (fabric.t0s() - 1, fabric.t1s - 1, fabric.hosts - 1);
             Err(format!("`{text}`: there is no {word}; there are t0-0 to t0-{t0s}, t1-0 to t1-{t1s}, h0 to h{hosts}"))
         };
-        match parts[..] {
-            ["link", p, a, b] => {
-                let p = plane(p)?;
-                let (mut a, mut b) = (node(p, a)?, node(p, b)?);
-                if a > b {
-                    (a, b) = (b, a);
-                }
-                if fabric.ports(a).iter().any(|port| port.peer == b) {
-                    return Ok(Target::Link(a, b));
-                }
-                Err(format!(
-                    "`{text}`: no link joins these two; T0s are linked to all T1s of their plane and to their hosts"
-                ))
+        let link = |p: &str, a: &str, b: &str| -> Result<(Node, Node), String> {
+            let p = plane(p)?;
+            let (a, b) = (node(p, a)?, node(p, b)?);
+            if fabric.ports(a).iter().any(|port| port.peer == b) {
+                return Ok((a, b));
             }
+            Err(format!(
+                "`{text}`: no link joins these two; T0s are linked to all T1s of their plane and to their hosts"
+            ))
+        };
+        let is_node = |word: &str| word.starts_with(['h', 't']);
+        match parts[..] {
+            ["link", p, a, b] => link(p, a, b).map(|(a, b)| Target::Link(a.min(b), a.max(b))),
             ["port", host, p] => match (node(0, host)?, plane(p)?) {
                 (Node::Host(host), plane) => Ok(Target::Port(host, plane)),
                 _ => Err(unknown()),
@@ -99,23 +153,64 @@ impl Target {
                 Node::Host(_) => Err(unknown()),
                 node => Ok(Target::Switch(node)),
             },
-            ["loss", place, share] => {
-                let share = quantity::ratio(share).map_err(|e| format!("`{text}`: {}; {}", e.what, e.remedy))?;
-                if !(share > 0.0 && share <= 1.0) {
-                    return Err(format!("`{text}`: loss is above 0% and at most 100%; {FORMS}"));
+            [kind @ ("loss" | "degrade"), ref rest @ ..] => {
+                let (place, numbers) = match *rest {
+                    ["all", ref numbers @ ..] => (Place::All, numbers),
+                    [p, a, "to", b, ref numbers @ ..] => (link(p, a, b).map(|(a, b)| Place::Way(a, b))?, numbers),
+                    [p, a, b, ref numbers @ ..] if is_node(a) => {
+                        (link(p, a, b).map(|(a, b)| Place::Link(a.min(b), a.max(b)))?, numbers)
+                    }
+                    [p, ref numbers @ ..] => (Place::Plane(plane(p)?), numbers),
+                    [] => return Err(unknown()),
+                };
+                let ratio = |word: &str, unit: f64| -> Result<u32, String> {
+                    let number = quantity::ratio(word).map_err(|e| format!("`{text}`: {}; {}", e.what, e.remedy))?;
+                    Ok((number * unit).round() as u32)
+                };
+                let whole = f64::from(WHOLE);
+                match (kind, numbers) {
+                    // Enough to heal it.
+                    ("loss", []) => Ok(Target::Loss(place, Loss { ppm: 0, run: 1_000 })),
+                    ("degrade", []) => Ok(Target::Degrade(place, 0)),
+                    ("loss", &[share, ref run @ ..]) if run.len() <= 1 => {
+                        let ppm = ratio(share, whole)?;
+                        let run = run.first().map_or(Ok(1_000), |run| ratio(run, 1_000.0))?;
+                        if !(1..=WHOLE).contains(&ppm) {
+                            return Err(format!("`{text}`: loss is above 0% and at most 100%; {FORMS}"));
+                        }
+                        if run < 1_000 {
+                            return Err(format!("`{text}`: runs of losses have a mean length of 1 or more; {FORMS}"));
+                        }
+                        Ok(Target::Loss(place, Loss { ppm, run }))
+                    }
+                    ("degrade", &[share]) => {
+                        let ppm = ratio(share, whole)?;
+                        if !(1..WHOLE).contains(&ppm) {
+                            let what = "a degraded port runs at more than 0% and less than 100% of its rate";
+                            return Err(format!("`{text}`: {what}; {FORMS}"));
+                        }
+                        if fabric.host_rate.is_none() {
+                            let what = "the ports of this fabric have no rate; build it without --unshaped";
+                            return Err(format!("`{text}`: {what}"));
+                        }
+                        Ok(Target::Degrade(place, ppm))
+                    }
+                    _ => Err(unknown()),
                 }
-                Ok(Target::Loss(if place == "all" { None } else { Some(plane(place)?) }, (share * 1e6).round() as u32))
             }
-            // Enough to heal it.
-            ["loss", place] => Ok(Target::Loss(if place == "all" { None } else { Some(plane(place)?) }, 0)),
             _ => Err(unknown()),
         }
     }
 
-    /// Are these the same thing, with whatever loss?
+    /// Does it say no more than what it would heal?
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Target::Loss(_, Loss { ppm: 0, .. }) | Target::Degrade(_, 0))
+    }
+
+    /// Are these the same thing, by whatever numbers?
     fn same(&self, other: &Target) -> bool {
         match (self, other) {
-            (Target::Loss(a, _), Target::Loss(b, _)) => a == b,
+            (Target::Loss(a, _), Target::Loss(b, _)) | (Target::Degrade(a, _), Target::Degrade(b, _)) => a == b,
             _ => self == other,
         }
     }
@@ -126,18 +221,47 @@ impl Target {
 pub struct Failures(pub Vec<Target>);
 
 /// What failures mean for a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortState {
     /// What it sends is lost, and it does not know.
     pub(crate) silent: bool,
     /// It is down and knows it.
     pub(crate) down: bool,
-    /// Of what comes in, so many millionths are dropped.
-    pub(crate) loss_ppm: u32,
+    /// What is lost of that which comes in.
+    pub(crate) loss: Option<Loss>,
+    /// It sends at so many millionths of its rate.
+    pub(crate) share: u32,
+}
+
+impl Default for PortState {
+    fn default() -> PortState {
+        PortState { silent: false, down: false, loss: None, share: WHOLE }
+    }
+}
+
+impl Place {
+    /// Does what comes in at this port come in here?
+    fn receives(&self, port: &Port) -> bool {
+        match *self {
+            Place::Way(from, to) => (port.peer, port.node) == (from, to),
+            Place::All | Place::Plane(_) => !matches!(port.node, Node::Host(_)) && self.sends(port),
+            Place::Link(..) => self.sends(port),
+        }
+    }
+
+    /// Does what leaves by this port leave from here?
+    fn sends(&self, port: &Port) -> bool {
+        match *self {
+            Place::All => true,
+            Place::Plane(plane) => plane == port.plane,
+            Place::Link(a, b) => [(a, b), (b, a)].contains(&(port.node, port.peer)),
+            Place::Way(from, to) => (port.node, port.peer) == (from, to),
+        }
+    }
 }
 
 impl Failures {
-    /// The same, with this failure; a loss replaces another one of the same place.
+    /// The same, with this failure; a loss or a rate replaces another one of the same place.
     #[must_use]
     pub fn with(&self, target: Target) -> Failures {
         if self.0.contains(&target) {
@@ -164,9 +288,14 @@ impl Failures {
                 Target::Switch(node) => state.silent |= ends.contains(&node),
                 Target::Plane(plane) => state.silent |= port.plane == plane,
                 Target::Port(host, plane) => state.down |= port.node == Node::Host(host) && port.plane == plane,
-                Target::Loss(plane, ppm) => {
-                    if !matches!(port.node, Node::Host(_)) && plane.is_none_or(|p| p == port.plane) {
-                        state.loss_ppm = state.loss_ppm.max(ppm);
+                Target::Loss(place, loss) => {
+                    if place.receives(port) && state.loss.is_none_or(|other| other.ppm < loss.ppm) {
+                        state.loss = Some(loss);
+                    }
+                }
+                Target::Degrade(place, share) => {
+                    if place.sends(port) {
+                        state.share = state.share.min(share);
                     }
                 }
             }

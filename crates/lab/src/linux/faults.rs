@@ -1,6 +1,7 @@
 //! A scenario's faults as failures of a fabric of namespaces, in order of time.
 
-use crate::linux::{Failures, LinuxFabric, Node, Target};
+use crate::linux::queue::WHOLE;
+use crate::linux::{Failures, LinuxFabric, Loss, Node, Place, Target};
 use std::collections::BTreeSet;
 use strandway_proto::Time;
 use strandway_sim::fault::{FaultKind, FaultPlan};
@@ -36,15 +37,24 @@ pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) 
 fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Result<Vec<Target>, String> {
     match fault.kind {
         FaultKind::Down { visible } => broken_links(topology, &fault.links, visible.is_some()),
-        FaultKind::Loss { probability, burst } if burst <= 1.0 => lossy_planes(fabric, topology, fault, probability),
-        FaultKind::Loss { .. } => {
-            Err("faults: namespaces lose packets one by one, not in bursts; leave `burst` out".into())
+        FaultKind::Loss { probability: 0.0, .. } => Ok(Vec::new()),
+        FaultKind::Loss { probability, burst } => {
+            let loss = Loss { ppm: millionths(probability), run: (burst * 1_000.0).round() as u32 };
+            Ok(ways(topology, &fault.links)?.into_iter().map(|place| Target::Loss(place, loss)).collect())
         }
-        FaultKind::Degraded { .. } => Err(
-            "faults: the rate of a port of namespaces does not change while it runs; `down`, `flap` and `loss` work"
-                .into(),
-        ),
+        FaultKind::Degraded { .. } if fabric.host_rate.is_none() => {
+            Err("faults: `degrade` needs ports with a rate; leave --unshaped out".into())
+        }
+        FaultKind::Degraded { fraction } if millionths(fraction) == WHOLE => Ok(Vec::new()),
+        FaultKind::Degraded { fraction } => {
+            let share = millionths(fraction);
+            Ok(ways(topology, &fault.links)?.into_iter().map(|place| Target::Degrade(place, share)).collect())
+        }
     }
+}
+
+fn millionths(share: f64) -> u32 {
+    ((share * f64::from(WHOLE)).round() as u32).max(1)
 }
 
 fn broken_links(topology: &Topology, links: &[LinkId], visible: bool) -> Result<Vec<Target>, String> {
@@ -67,30 +77,20 @@ fn broken_links(topology: &Topology, links: &[LinkId], visible: bool) -> Result<
     }
 }
 
-/// Loss is that of everything that comes in at a plane's switches.
-fn lossy_planes(
-    fabric: &LinuxFabric,
-    topology: &Topology,
-    fault: &FaultPlan,
-    probability: f64,
-) -> Result<Vec<Target>, String> {
-    let struck: BTreeSet<u32> = fault.links.iter().map(|link| link.0).collect();
-    let ppm = (probability * 1e6).round() as u32;
-    let mut targets = Vec::new();
-    let mut covered = 0;
-    for plane in 0..fabric.planes {
-        let mine = |link: u32| topology.ends(LinkId(link)).filter(|ends| ends.plane == plane);
-        let wanted: Vec<u32> =
-            (0..topology.links()).filter(|&link| mine(link).is_some_and(|ends| ends.up || ends.level > 0)).collect();
-        if wanted.iter().all(|link| struck.contains(link)) {
-            covered += struck.iter().filter(|&&link| mine(link).is_some()).count();
-            targets.push(Target::Loss(Some(plane), ppm));
+/// Links and single directions of links.
+fn ways(topology: &Topology, links: &[LinkId]) -> Result<Vec<Place>, String> {
+    let all: BTreeSet<u32> = links.iter().map(|link| link.0).collect();
+    let mut places = Vec::new();
+    for ends in all.iter().filter_map(|&link| topology.ends(LinkId(link))) {
+        let (from, to) = (node(topology, ends.from)?, node(topology, ends.to)?);
+        // Whose other direction is struck as well is one link.
+        match (all.contains(&ends.reverse.0), ends.up) {
+            (true, true) => places.push(Place::Link(from, to)),
+            (true, false) => {}
+            (false, _) => places.push(Place::Way(from, to)),
         }
     }
-    if covered == struck.len() {
-        return Ok(targets);
-    }
-    Err("faults: namespaces lose packets at all switches of a plane alike; name whole planes (`plane = 0`)".into())
+    Ok(places)
 }
 
 fn node(topology: &Topology, node: NodeId) -> Result<Node, String> {

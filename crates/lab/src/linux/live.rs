@@ -1,7 +1,7 @@
 //! A scenario's flows between the hosts of a fabric that is up, its faults included.
 
 use crate::linux::faults::moments;
-use crate::linux::run::set_failures;
+use crate::linux::run::{prepare, set_failures};
 use crate::linux::state::{State, netns};
 use crate::linux::{LinuxError, LinuxFabric, Node};
 use crate::wire::{self, WireProgress};
@@ -27,6 +27,7 @@ pub fn live(
     let (fabric, before) = (&state.fabric, state.failures()?);
     fits(name, fabric, experiment)?;
     let mut moments = moments(fabric, &experiment.plan.topology, &experiment.plan.faults).map_err(LinuxError)?;
+    prepare(name, moments.iter().map(|moment| &moment.broken))?;
     moments.reverse();
     let profile = &experiment.plan.profiles[0];
     let open = |host: u32| -> Result<strandway_udp::Node, String> {

@@ -2,6 +2,7 @@
 
 use crate::linux::check::check;
 use crate::linux::failure::{Failures, Target};
+use crate::linux::queue::PROGRAM;
 use crate::linux::state::{self, State, folder, netns};
 use crate::linux::steps::{Step, Tool, build, change};
 use crate::linux::{LinuxFabric, Node};
@@ -9,7 +10,7 @@ use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// Why something could not be done: a sentence, with its remedy.
@@ -120,8 +121,9 @@ fn remove(name: &str) -> Result<usize, LinuxError> {
 pub fn fail(name: &str, target: &str) -> Result<bool, LinuxError> {
     changing(name, |state| {
         let target = Target::parse(&state.fabric, target).map_err(LinuxError)?;
-        if matches!(target, Target::Loss(_, 0)) {
-            return Err(LinuxError(format!("`{target}`: how much is to be lost? Write, say, loss:p0:2%")));
+        if target.is_empty() {
+            let remedy = "write, say, loss:p0:2% or degrade:p0:25%";
+            return Err(LinuxError(format!("`{target}`: how much is to be lost, or left of the rate? {remedy}")));
         }
         Ok(state.failures()?.with(target))
     })
@@ -176,9 +178,37 @@ pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
     }
 }
 
+/// Compiles what a run of failures will need, so that each of them strikes in time.
+pub(crate) fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> Result<(), LinuxError> {
+    let fabric = State::standing(name)?.fabric;
+    let whole = Failures::default();
+    let steps = failures.flat_map(|failures| change(&fabric, &whole, failures));
+    steps.filter(|step| step.tool == Tool::Clang).try_for_each(|step| carry_out(&step))
+}
+
+/// Compiles the program of a port with what the line defines, unless that has been done.
+fn compile(line: &str) -> Result<(), LinuxError> {
+    let (object, definitions) = line.split_once(' ').unwrap_or((line, ""));
+    if Path::new(object).exists() {
+        return Ok(());
+    }
+    let mut arguments: Vec<&str> = "-O2 -g -target bpf -x c -c -o".split(' ').collect();
+    arguments.push(object);
+    arguments.extend(definitions.split_whitespace());
+    arguments.push("-");
+    let output = run(None, "clang", &arguments, PROGRAM)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
+    Err(LinuxError(format!("`clang` cannot compile the program of a port: {first}; it must know `-target bpf`")))
+}
+
 /// Carries one step out.
 pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
     let (program, arguments): (&str, &[&str]) = match step.tool {
+        Tool::Clang => return step.lines.iter().try_for_each(|line| compile(line)),
         Tool::Sysctl => ("sh", &["-c", "while read -r key value; do echo $value > /proc/sys/$key || exit 1; done"]),
         Tool::Ip => ("ip", &["-batch", "-"]),
         Tool::Tc => ("tc", &["-batch", "-"]),
@@ -214,7 +244,11 @@ pub(crate) fn run(
     };
     let missing = |e: std::io::Error| {
         let program = command_name(namespace, program);
-        let remedy = if program == "nsenter" { "install util-linux" } else { "install iproute2, 6.1 or later" };
+        let remedy = match program {
+            "nsenter" => "install util-linux",
+            "clang" => "install clang",
+            _ => "install iproute2, 6.1 or later",
+        };
         LinuxError(format!("`{program}` cannot be run: {e}; {remedy}"))
     };
     let mut child = command

@@ -1,5 +1,6 @@
 //! How a fabric stands: what was broken, and what each port has carried and dropped.
 
+use crate::linux::queue::{TRIMMED_QUEUE, WHOLE};
 use crate::linux::run::{LinuxError, run};
 use crate::linux::state::State;
 use crate::linux::{LinuxFabric, Node, Port};
@@ -37,6 +38,8 @@ pub struct PortStatus {
     pub state: &'static str,
     /// Random loss of what comes in, in millionths.
     pub loss_ppm: u32,
+    /// What is left of its rate, in millionths.
+    pub rate_ppm: u32,
     /// Packets sent; one that the network card would have cut into many counts as one.
     pub sent_packets: u64,
     /// Bytes sent, Ethernet headers included.
@@ -47,6 +50,10 @@ pub struct PortStatus {
     pub dropped: u64,
     /// Packets lost at random as they came in.
     pub lost: u64,
+    /// Packets that it has cut because its queue had no room for them, and sent.
+    pub trimmed: u64,
+    /// Packets received with the mark CE, wherever on their way they got it.
+    pub marked: u64,
     /// Bytes that wait now.
     pub backlog: u64,
 }
@@ -77,17 +84,17 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
     let (mut ports, mut t1s) = (Vec::new(), Vec::new());
     for node in fabric.nodes() {
         let space = fabric.namespace(node);
-        let output = run(Some(&space), "sh", &["-c", "ip -s -j link show && tc -s -j qdisc show"], "")?;
+        let output = run(Some(&space), "sh", &["-c", LOOK], "")?;
         let said = String::from_utf8_lossy(&output.stdout);
         let lists: Vec<Value> = serde_json::Deserializer::from_str(&said).into_iter().flatten().collect();
-        let [links, queues] = &lists[..] else {
+        let [links, queues, marks] = &lists[..] else {
             let why = String::from_utf8_lossy(&output.stderr);
             return Err(LinuxError(format!("{space} cannot be looked at: {}; try it as root", why.trim())));
         };
         let mut through = T1Status { plane: 0, t1: 0, packets: 0, bytes: 0, dropped: 0 };
         for port in fabric.ports(node) {
             let broken = failures.state(&port);
-            let (seen, received_bytes) = look(&port, links, queues);
+            let (seen, received_bytes) = look(&port, links, queues, marks);
             let state = match (seen.state, broken.silent) {
                 ("up", true) => "silent",
                 (state, _) => state,
@@ -95,7 +102,8 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
             through.packets += seen.received_packets;
             through.bytes += received_bytes;
             through.dropped += seen.dropped;
-            ports.push(PortStatus { state, loss_ppm: broken.loss_ppm, ..seen });
+            let loss_ppm = broken.loss.map_or(0, |loss| loss.ppm);
+            ports.push(PortStatus { state, loss_ppm, rate_ppm: broken.share, ..seen });
         }
         if let Node::T1(plane, t1) = node {
             t1s.push(T1Status { plane, t1, ..through });
@@ -104,18 +112,30 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
     Ok(Status { format: 1, fabric, failures: state.failures, ports, t1s })
 }
 
+/// Asks a namespace for its links, its queues, and how many packets came in marked at each port.
+const LOOK: &str = r#"ip -s -j link show && tc -s -j qdisc show && {
+    next='{'
+    for file in /proc/net/dev_snmp6/*; do
+        while read -r key value; do
+            [ "$key" != Ip6InCEPkts ] || { printf '%s"%s":%s' "$next" "${file##*/}" "$value"; next=,; }
+        done < "$file"
+    done
+    echo '}'
+}"#;
+
 /// What the kernel tells about a port, and the bytes that it received.
-fn look(port: &Port, links: &Value, queues: &Value) -> (PortStatus, u64) {
+fn look(port: &Port, links: &Value, queues: &Value, marks: &Value) -> (PortStatus, u64) {
     let rows = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let link = rows(links).into_iter().find(|l| l["ifname"] == *port.name).unwrap_or_default();
-    let queue = |kind: &str| {
+    let queue = |key: &str, value: &str| {
         let mut all = rows(queues).into_iter();
-        all.find(|q| q["dev"] == *port.name && q["kind"] == kind).unwrap_or_default()
+        all.find(|q| q["dev"] == *port.name && q[key] == value).unwrap_or_default()
     };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let up = link["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == "UP"));
     let (sent, received) = (&link["stats64"]["tx"], &link["stats64"]["rx"]);
-    let (shaper, filter) = (queue("tbf"), queue("clsact"));
+    let shaper = ["tbf", "htb"].map(|kind| queue("kind", kind)).into_iter().find(Value::is_object).unwrap_or_default();
+    let (filter, cut) = (queue("kind", "clsact"), queue("handle", TRIMMED_QUEUE));
     let status = PortStatus {
         node: port.node.to_string(),
         port: port.name.clone(),
@@ -123,11 +143,14 @@ fn look(port: &Port, links: &Value, queues: &Value) -> (PortStatus, u64) {
         plane: port.plane,
         state: if up { "up" } else { "down" },
         loss_ppm: 0,
+        rate_ppm: WHOLE,
         sent_packets: number(&sent["packets"]),
         sent_bytes: number(&sent["bytes"]),
         received_packets: number(&received["packets"]),
         dropped: number(&shaper["drops"]),
         lost: number(&filter["drops"]),
+        trimmed: number(&cut["packets"]),
+        marked: number(&marks[&port.name]),
         backlog: number(&shaper["backlog"]),
     };
     (status, number(&received["bytes"]))
@@ -165,22 +188,37 @@ impl Status {
             let (packets, bytes) = (t1.packets, t1.bytes);
             text.push_str(&format!("p{:<5} {:>4} {packets:>12} {bytes:>14} {:>9}\n", t1.plane, t1.t1, t1.dropped));
         }
-        let odd: Vec<&PortStatus> =
-            self.ports.iter().filter(|p| p.state != "up" || p.dropped > 0 || p.lost > 0 || p.loss_ppm > 0).collect();
+        let odd: Vec<&PortStatus> = self.ports.iter().filter(|p| p.is_odd()).collect();
         if odd.is_empty() {
-            text.push_str("\nall ports are up, and none has dropped anything\n");
+            text.push_str("\nall ports are up and at full rate, and none has dropped, cut or seen marked anything\n");
             return text;
         }
-        let head = ["node", "port", "to", "state", "sent", "dropped", "lost", "loss"];
-        let [a, b, c, d, e, g, h, i] = head;
-        text.push_str(&format!("\n{a:<10} {b:<5} {c:<10} {d:<7} {e:>12} {g:>9} {h:>9} {i:>8}\n"));
+        let head = ["node", "port", "to", "state", "sent", "dropped", "trimmed", "marked", "lost", "loss", "rate"];
+        text.push('\n');
+        text.push_str(&row(head.map(String::from)));
         for p in odd {
-            let loss = format!("{} %", f64::from(p.loss_ppm) / 10_000.0);
-            text.push_str(&format!(
-                "{:<10} {:<5} {:<10} {:<7} {:>12} {:>9} {:>9} {loss:>8}\n",
-                p.node, p.port, p.peer, p.state, p.sent_packets, p.dropped, p.lost
-            ));
+            let percent = |ppm: u32| format!("{} %", f64::from(ppm) / 10_000.0);
+            let [sent, dropped, trimmed, marked, lost] =
+                [p.sent_packets, p.dropped, p.trimmed, p.marked, p.lost].map(|number| number.to_string());
+            let names = [p.node.clone(), p.port.clone(), p.peer.clone(), p.state.to_string()];
+            let [node, port, peer, state] = names;
+            let (loss, rate) = (percent(p.loss_ppm), percent(p.rate_ppm));
+            text.push_str(&row([node, port, peer, state, sent, dropped, trimmed, marked, lost, loss, rate]));
         }
         text
+    }
+}
+
+/// A line of the table of ports.
+fn row([node, port, peer, state, sent, numbers @ ..]: [String; 11]) -> String {
+    let numbers: String = numbers.iter().map(|number| format!(" {number:>8}")).collect();
+    format!("{node:<10} {port:<5} {peer:<10} {state:<7} {sent:>10}{numbers}\n")
+}
+
+impl PortStatus {
+    /// Is there anything about it that people should see?
+    fn is_odd(&self) -> bool {
+        let events = [self.dropped, self.lost, self.trimmed, self.marked];
+        self.state != "up" || self.loss_ppm > 0 || self.rate_ppm < WHOLE || events.iter().any(|&count| count > 0)
     }
 }

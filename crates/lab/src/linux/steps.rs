@@ -1,7 +1,9 @@
-//! What is to be done, as data: lines for `ip`, `tc` and the kernel's settings, namespace by namespace.
+//! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
 
 use crate::linux::failure::{Failures, PortState};
+use crate::linux::queue::{Object, Queue, WHOLE, burst, loss, queue};
 use crate::linux::{LinuxFabric, Node, Port};
+use std::collections::BTreeSet;
 use std::fmt;
 use strandway_proto::usid::{Clos, SwitchTable};
 
@@ -14,6 +16,8 @@ pub enum Tool {
     Ip,
     /// `tc -batch`.
     Tc,
+    /// `clang -target bpf`: an object file, unless it is there, and what is defined for it.
+    Clang,
 }
 
 /// Lines for one tool in one namespace.
@@ -38,16 +42,13 @@ impl fmt::Display for Step {
                     Tool::Sysctl => "sysctl ",
                     Tool::Ip => "ip ",
                     Tool::Tc => "tc ",
+                    Tool::Clang => "clang ",
                 }
             )?;
         }
         Ok(())
     }
 }
-
-/// Bytes that wait at a host's own port at the most: more than any send buffer, so that a full port is an `EAGAIN` to the
-/// sender rather than a loss. Ours.
-const HOST_QUEUE: u64 = 64 << 20;
 
 /// A neighbour that nobody is: what is sent to it is dropped at the far end of the cable, and no one is told.
 const NOBODY: &str = "02:00:00:00:de:ad";
@@ -57,21 +58,30 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     let nodes = fabric.nodes();
     let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
     let mut steps = vec![here(nodes.iter().map(|n| format!("netns add {}", fabric.namespace(*n))).collect())];
+    let queues = |node| fabric.ports(node).into_iter().filter_map(|port| queue(fabric, &port, WHOLE));
+    steps.extend(compile(nodes.iter().flat_map(|&node| queues(node)).filter_map(|queue| queue.object)));
     steps.extend(nodes.iter().map(|n| in_namespace(fabric, *n, Tool::Sysctl, settings(*n))));
     steps.push(here(cables(fabric)));
     for node in nodes {
         steps.push(in_namespace(fabric, node, Tool::Ip, tables(fabric, node)));
-        let shapers: Vec<String> = fabric.ports(node).iter().filter_map(|port| shaper(fabric, port)).collect();
-        if !shapers.is_empty() {
-            steps.push(in_namespace(fabric, node, Tool::Tc, shapers));
+        let lines: Vec<String> = queues(node).flat_map(|Queue { first, rest, .. }| [first, rest].concat()).collect();
+        if !lines.is_empty() {
+            steps.push(in_namespace(fabric, node, Tool::Tc, lines));
         }
     }
     steps
 }
 
+/// Each program once.
+fn compile(objects: impl Iterator<Item = Object>) -> Option<Step> {
+    let objects: BTreeSet<Object> = objects.collect();
+    let lines: Vec<String> = objects.iter().map(Object::line).collect();
+    (!lines.is_empty()).then_some(Step { namespace: None, tool: Tool::Clang, lines })
+}
+
 /// What leads from one set of failures to another one.
 pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let (mut steps, mut objects) = (Vec::new(), Vec::new());
     for node in fabric.nodes() {
         let (mut ip, mut tc) = (Vec::new(), Vec::new());
         for port in fabric.ports(node) {
@@ -83,8 +93,15 @@ pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step>
             } else if !is.down && was.silent != is.silent {
                 ip.push(neighbour(fabric, &port, is));
             }
-            if was.loss_ppm != is.loss_ppm {
-                tc.extend(loss(&port.name, is.loss_ppm));
+            if was.loss != is.loss {
+                tc.extend(loss(fabric, &port.name, is.loss));
+                objects.extend(is.loss.and_then(|loss| burst(&fabric.folder(), loss)));
+            }
+            if was.share != is.share
+                && let Some(queue) = queue(fabric, &port, is.share)
+            {
+                tc.extend(queue.rest);
+                objects.extend(queue.object);
             }
         }
         for (tool, lines) in [(Tool::Ip, ip), (Tool::Tc, tc)] {
@@ -93,7 +110,7 @@ pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step>
             }
         }
     }
-    steps
+    compile(objects.into_iter()).into_iter().chain(steps).collect()
 }
 
 fn in_namespace(fabric: &LinuxFabric, node: Node, tool: Tool, lines: Vec<String>) -> Step {
@@ -144,6 +161,10 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
             lines.push(format!("route replace unreachable {block}/32 metric 4096"));
             lines.push(format!("addr replace {own}/128 dev lo nodad"));
             lines.push(format!("route replace local {own}/48 dev lo table local"));
+            if fabric.trimming {
+                // A large send leaves in packets, not in one piece that no switch can cut.
+                lines.extend(fabric.ports(node).iter().map(|port| format!("link set {} gso_max_segs 1", port.name)));
+            }
         }
         Node::T0(..) | Node::T1(..) => {
             // What leads nowhere is dropped, and nobody is told.
@@ -240,31 +261,4 @@ fn mac(fabric: &LinuxFabric, node: Node, peer: Node) -> String {
     let [a, b] = word(&clos, node).to_be_bytes();
     let [c, d] = word(&clos, peer).to_be_bytes();
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
-}
-
-/// The shaper of a port, which is also its queue.
-fn shaper(fabric: &LinuxFabric, port: &Port) -> Option<String> {
-    let to_host = matches!(port.node, Node::Host(_)) || matches!(port.peer, Node::Host(_));
-    let rate = if to_host { fabric.host_rate } else { fabric.uplink_rate }?;
-    // Two packets, and above 500 Mb/s a millisecond's worth: timers wake too rarely for less. Measured.
-    let packets = u64::from(fabric.mtu) * 2 + 2000;
-    let burst = if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
-    let queue = if matches!(port.node, Node::Host(_)) { HOST_QUEUE } else { fabric.queue };
-    Some(format!("qdisc replace dev {} root handle 1: tbf rate {rate}bit burst {burst} limit {queue}", port.name))
-}
-
-/// Random loss of what comes in at a port: a filter in classic BPF, which needs neither a compiler nor rights beyond those
-/// that namespaces need.
-fn loss(port: &str, ppm: u32) -> Vec<String> {
-    if ppm == 0 {
-        // The first line makes the second one work even if there is nothing to remove.
-        return vec![format!("qdisc replace dev {port} clsact"), format!("qdisc del dev {port} clsact")];
-    }
-    let threshold = u64::from(ppm) * u64::from(u32::MAX) / 1_000_000;
-    // Load a random word (ancillary data at -0x1000 + 56), compare, drop (2) or let pass (0).
-    let program = format!("4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 2,6 0 0 0");
-    vec![
-        format!("qdisc replace dev {port} clsact"),
-        format!("filter replace dev {port} ingress pref 1 handle 1 protocol ipv6 bpf bytecode '{program}' da"),
-    ]
 }

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const TWO_PLANES: &str = "[fabric]\nkind = \"multi-plane\"\nhosts = 4\nplanes = 2\nhosts_per_leaf = 2\nspines = 2\n\
     rate = \"1 Gbps\"\nqueue = \"64 KiB\"\n[profile]\nname = \"mrc\"\n[workload]\nsize = \"1 MB\"\n";
+/// Ports that neither mark nor trim.
+const PLAIN: [&str; 2] = ["fabric.trimming=false", "fabric.ecn=false"];
 
 fn fabric() -> LinuxFabric {
-    of(TWO_PLANES, &[], &Options::default()).expect("a fabric")
+    of(TWO_PLANES, &PLAIN, &Options::default()).expect("a fabric")
 }
 
 fn of(text: &str, sets: &[&str], options: &Options) -> Result<LinuxFabric, Problems> {
@@ -117,7 +119,8 @@ fn ports_are_shaped_to_the_scenario_and_hosts_never_drop_at_their_own() {
     let shaper = |limit| format!("qdisc replace dev p0 root handle 1: tbf rate 500000000bit burst 20000 limit {limit}");
     assert_eq!(lines(&steps, "sw-h0", Tool::Tc)[0], shaper(64 << 20));
     assert_eq!(lines(&steps, "sw-t1-p0-0", Tool::Tc)[0], shaper(65_536).replace("p0", "d0"));
-    let gigabit = of(TWO_PLANES, &["fabric.rate=2 Gbps"], &Options::default()).expect("a fabric");
+    let sets = [&PLAIN[..], &["fabric.rate=2 Gbps"]].concat();
+    let gigabit = of(TWO_PLANES, &sets, &Options::default()).expect("a fabric");
     assert!(lines(&build(&gigabit), "sw-h0", Tool::Tc)[0].contains("burst 125000"), "a millisecond's worth");
 }
 
@@ -165,6 +168,13 @@ fn targets_are_read_as_they_are_written_and_wrong_ones_explained() {
         "switch:p0:t1-1",
         "loss:p0:2%",
         "loss:all:0.5%",
+        "loss:p0:2%:8",
+        "loss:p1:h2:t0-1:2%:2.5",
+        "loss:p0:t1-1:to:t0-0:100%",
+        "degrade:all:50%",
+        "degrade:p1:12.5%",
+        "degrade:p0:t0-0:t1-1:25%",
+        "degrade:p0:t0-0:to:h1:25%",
     ] {
         assert_eq!(Target::parse(&fabric, text).expect(text).to_string(), text);
     }
@@ -180,6 +190,13 @@ fn targets_are_read_as_they_are_written_and_wrong_ones_explained() {
         ("port:t0-0:p0", "nothing that can fail"),
         ("loss:p0:101%", "above 0% and at most 100%"),
         ("loss:p0:2 apples", "no unit of a plain number"),
+        ("loss:p0:2%:0.5", "runs of losses have a mean length of 1 or more"),
+        ("loss:p0:2%:8:9", "nothing that can fail"),
+        ("loss:p0:t0-0:to:t0-1:2%", "no link joins these two"),
+        ("loss", "nothing that can fail"),
+        ("degrade:p0:100%", "more than 0% and less than 100% of its rate"),
+        ("degrade:p0:0%", "more than 0% and less than 100% of its rate"),
+        ("degrade:p0:50%:8", "nothing that can fail"),
     ] {
         let problem = Target::parse(&fabric, text).expect_err(text);
         assert!(problem.contains(said), "{text}: {problem}");
@@ -219,7 +236,8 @@ fn failing_and_healing_undo_each_other_line_by_line() {
 fn losses_replace_each_other_and_the_larger_one_counts() {
     let fabric = fabric();
     let one = failures(&fabric, &["loss:p0:2%", "loss:all:1%", "loss:p0:5%"]);
-    assert_eq!(one.0, [Target::Loss(None, 10_000), Target::Loss(Some(0), 50_000)]);
+    let alone = |place, ppm| Target::Loss(place, Loss { ppm, run: 1_000 });
+    assert_eq!(one.0, [alone(Place::All, 10_000), alone(Place::Plane(0), 50_000)]);
     let steps = change(&fabric, &Failures::default(), &one);
     let of = |space| lines(&steps, space, Tool::Tc).join("\n");
     // 5 % and 1 % of 2^32, at every port of both T1s, and at no host.
@@ -227,8 +245,116 @@ fn losses_replace_each_other_and_the_larger_one_counts() {
     assert_eq!(of("sw-t1-p1-0").matches("53 1 0 42949672,").count(), 2);
     assert_eq!(of("sw-h0"), "");
     let rest = one.without(Some(Target::parse(&fabric, "loss:p0").expect("enough to heal it")));
-    assert_eq!(rest.0, [Target::Loss(None, 10_000)]);
+    assert_eq!(rest.0, [alone(Place::All, 10_000)]);
     assert_eq!(rest.without(None), Failures::default());
+}
+
+/// The small fabric with ports that mark and trim.
+fn trimming() -> LinuxFabric {
+    let sets = ["fabric.trimming=true", "fabric.ecn=true", "fabric.ecn_low=20 KB", "fabric.ecn_high=40 KB"];
+    of(TWO_PLANES, &sets, &Options::default()).expect("a fabric")
+}
+
+#[test]
+fn ports_that_mark_and_trim_have_classes_and_a_program_made_for_their_numbers() {
+    let fabric = trimming();
+    assert_eq!(fabric.marking.map(|m| (m.low, m.high, m.last_hop)), Some((20_000, 40_000, false)));
+    let steps = build(&fabric);
+    let objects = steps.iter().find(|step| step.tool == Tool::Clang).expect("programs are compiled");
+    // Ports to hosts tell that they are the last that trim, and mark only where a scenario says so.
+    let [last, other] = &objects.lines[..] else { panic!("{objects:?}") };
+    for (line, high, trimmed) in [(last, 0, 49), (other, 40_000, 48)] {
+        assert!(line.starts_with("/run/strandway/sw/port-65536-"), "{line}");
+        for wanted in ["-DLIMIT=65536", &format!("-DHIGH={high}"), &format!("-DTRIMMED={trimmed}"), "-DKEEP=64"] {
+            assert!(line.split(' ').any(|word| word == wanted), "{wanted} in {line}");
+        }
+    }
+    let t0 = lines(&steps, "sw-t0-p0-0", Tool::Tc);
+    let object = |line: &str| line.split(' ').next().expect("a path").to_string();
+    for line in [
+        "qdisc replace dev h0 root handle 1: htb default 20".to_string(),
+        "class replace dev h0 parent 1:1 classid 1:10 htb rate 245000000bit ceil 500000000bit burst 20000 cburst 20000 \
+         quantum 9014 prio 0"
+            .to_string(),
+        "qdisc replace dev h0 parent 1:20 handle 20: bfifo limit 101592".to_string(),
+        format!("filter replace dev h0 egress pref 1 handle 1 protocol ipv6 bpf da obj {} sec tc/port", object(last)),
+        format!("filter replace dev u1 egress pref 1 handle 1 protocol ipv6 bpf da obj {} sec tc/port", object(other)),
+    ] {
+        assert!(t0.contains(&line), "{line} in {t0:#?}");
+    }
+    // A host's own port keeps its one queue, and lets out nothing that a switch could not cut.
+    assert!(lines(&steps, "sw-h0", Tool::Tc).iter().all(|line| line.contains("tbf")));
+    assert!(lines(&steps, "sw-h0", Tool::Ip).contains(&"link set p1 gso_max_segs 1".to_string()));
+    assert!(fabric.node_file(0).trimming);
+    // Where that cannot be had it is said, and nodes are told.
+    let plain = fabric.without_program("there is no clang");
+    assert!(plain.notes.contains(&"trimming: off, there is no clang".to_string()), "{:?}", plain.notes);
+    assert!(!plain.node_file(0).trimming && build(&plain).iter().all(|step| step.tool != Tool::Clang));
+    // And so it is where nothing can wait.
+    let free = Options { rate: None, unshaped: true };
+    let free = of(TWO_PLANES, &["fabric.trimming=true", "fabric.ecn=true"], &free).expect("a fabric");
+    assert!(!free.has_program() && free.notes.iter().any(|note| note.starts_with("trimming: off")));
+}
+
+#[test]
+fn a_degraded_link_is_slower_with_smaller_queues_both_ways_or_one_way() {
+    let (plain, whole) = (fabric(), Failures::default());
+    let slow = failures(&plain, &["degrade:p0:t0-0:t1-1:25%"]);
+    let line = "qdisc replace dev u1 root handle 1: tbf rate 125000000bit burst 20000 limit 16384";
+    assert_eq!(lines(&change(&plain, &whole, &slow), "sw-t0-p0-0", Tool::Tc), [line]);
+    assert_eq!(change(&plain, &whole, &slow).len(), 2, "at both ends, and nowhere else");
+    let back = line.replace("125000000bit", "500000000bit").replace("16384", "65536");
+    assert_eq!(lines(&change(&plain, &slow, &whole), "sw-t0-p0-0", Tool::Tc), [back]);
+    let tiny = failures(&plain, &["degrade:p0:t0-0:to:t1-1:1%"]);
+    let tiny = change(&plain, &whole, &tiny);
+    assert!(tiny.len() == 1 && tiny[0].lines[0].ends_with("limit 9014"), "a packet always fits: {tiny:?}");
+    // With a program its numbers change, too.
+    let fabric = trimming();
+    let steps = change(&fabric, &whole, &failures(&fabric, &["degrade:p0:50%"]));
+    assert_eq!((steps[0].tool, steps[0].lines.len()), (Tool::Clang, 2));
+    assert!(steps[0].lines.iter().any(|l| l.contains("-DLIMIT=32768 -DLOW=10000 -DHIGH=20000")), "{steps:?}");
+    let lines = lines(&steps, "sw-t0-p0-0", Tool::Tc);
+    assert!(lines.iter().all(|line| !line.contains("root")), "what waits goes on waiting: {lines:?}");
+    assert!(lines.iter().any(|line| line.contains("dev u0 parent 1: classid 1:1 htb rate 250000000bit")), "{lines:?}");
+}
+
+#[test]
+fn losses_in_runs_are_those_of_the_simulator_and_strike_where_they_are_said_to() {
+    let loss = Loss { ppm: 20_000, run: 8_000 };
+    let [none, lost] = loss.after().expect("in runs");
+    // The share of time in the lossy state, and its mean length.
+    assert!((none / (none + 1.0 - lost) - 0.02).abs() < 1e-9 && (1.0 / (1.0 - lost) - 8.0).abs() < 1e-9);
+    assert_eq!(Loss { run: 1_000, ..loss }.after(), None, "one by one needs no compiler");
+    let fabric = fabric();
+    let steps = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:h0:t0-0:2%:8"]));
+    assert_eq!(steps[0].tool, Tool::Clang);
+    assert_eq!(
+        steps[0].lines,
+        ["/run/strandway/sw/burst-10956549-3758096384.o -DAFTER_NONE=10956549 -DAFTER_LOSS=3758096384"]
+    );
+    let at: Vec<&str> = steps[1..].iter().filter_map(|step| step.namespace.as_deref()).collect();
+    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose of what comes in");
+    let one = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:t0-0:to:h0:2%"]));
+    assert_eq!(one.iter().filter_map(|step| step.namespace.as_deref()).collect::<Vec<_>>(), ["sw-h0"]);
+    // What is healed leaves the program of the other direction alone.
+    let healed =
+        lines(&change(&fabric, &failures(&fabric, &["loss:p0:2%"]), &Failures::default()), "sw-t1-p0-0", Tool::Tc);
+    assert!(healed.iter().all(|line| !line.contains("del dev d0 clsact")), "{healed:?}");
+}
+
+#[test]
+fn faults_of_a_scenario_become_failures_of_links_and_directions() {
+    let text = format!(
+        "{TWO_PLANES}[[faults]]\nlink = \"leaf0.p0->spine1.p0\"\nkind = \"degrade\"\nfraction = 0.25\nat = \"1 ms\"\nuntil = \"3 ms\"\n\
+         [[faults]]\nbetween = [\"leaf1.p0\", \"spine0.p0\"]\nkind = \"loss\"\nprobability = 0.02\nburst = 8\nat = \"2 ms\"\n"
+    );
+    let experiment =
+        crate::scenario::parse(&text).expect("TOML").check().unwrap_or_else(|problems| panic!("{problems}"));
+    let moments = moments(&fabric(), &experiment.plan.topology, &experiment.plan.faults).expect("all can happen");
+    let broken: Vec<(u64, Vec<String>)> =
+        moments.iter().map(|m| (m.at.0 / 1_000_000_000, m.broken.0.iter().map(Target::to_string).collect())).collect();
+    let (slow, lossy) = ("degrade:p0:t0-0:to:t1-1:25%".to_string(), "loss:p0:t0-1:t1-0:2%:8".to_string());
+    assert_eq!(broken, [(1, vec![slow.clone()]), (2, vec![slow, lossy.clone()]), (3, vec![lossy])]);
 }
 
 #[test]

@@ -164,3 +164,92 @@ proptest! {
         }
     }
 }
+
+/// How a forger changes what it has seen: length, bits that it flips, the DSCP that it writes.
+fn forgeries() -> impl Strategy<Value = (usize, Vec<usize>, u8)> {
+    let bits = prop::collection::vec(0usize..64 * 8, 0..6);
+    (prop_oneof![0usize..90, Just(64)], bits, prop_oneof![Just(48u8), Just(49), Just(50), Just(0)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Who reads datagrams and has no key can cut and change them, again and again. Each costs a NACK at the most; the
+    /// genuine one is taken as if nothing had been.
+    #[test]
+    fn a_forger_of_cut_datagrams_gets_a_packet_sent_again_and_nothing_else(
+        forgeries in prop::collection::vec(forgeries(), 1..40),
+        profile in prop::sample::select(vec!["uec", "strack_fast", "rocev2", "rocev2_sr", "mrc"]),
+        protection in prop::sample::select(vec![Protection::Authenticated, Protection::Encrypted]),
+    ) {
+        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
+        let mut config = Config::new(&[1; 32]).expect("long enough").profile(profile).expect("a preset").plane(address);
+        (config.protection, config.trimming) = (protection, true);
+        let mut planes = vec![Plane::open(address, &config).expect("a socket")];
+        let mut memory = Memory::default();
+        let buffer = memory.register(vec![0; 400]);
+        let handle = Connection::test(0);
+        let remote = memory.expose(buffer, &(0..400), handle).expect("a key");
+        let wire_profile = Arc::new(config.wire_profile());
+        let environment = config.environment(&wire_profile, 1 << 20);
+        let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
+        let from = planes[0].address().expect("bound");
+        let opening = Opening {
+            handle, remote: 1, secrets: &secrets, calls: false, peers: vec![Some(from)],
+            profile: wire_profile.clone(), environment, seed: 1,
+        };
+        let mut session = Session::new(Time::ZERO, &config, opening);
+        let mut sealer = Sealer::new(&secrets.from_caller, protection);
+        let mut completions = VecDeque::new();
+        let routes = Routes::default();
+        let genuine = |sealer: &mut Sealer, psn: u64| {
+            let sealed = Sealed { kind: Kind::Data, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
+            let mut bytes = Vec::new();
+            encode_sealed(&sealed, &mut bytes);
+            let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(200 * psn), length: 200 };
+            let packet = Packet {
+                source: HostId(0), destination: HostId(0), connection: ConnectionId(0), path: PathId(0), size: 0,
+                flags: Flags::NONE.with_if(psn == 1, Flags::LAST), header: Header::Data(data),
+            };
+            wire::encode(wire_profile.wire, &packet, &mut bytes).expect("it fits");
+            Descriptor::Write { key: remote.key, start: 0, immediate: None }.encode(&mut bytes);
+            bytes.extend(vec![0xee; 200]);
+            sealer.seal(&mut bytes, 0);
+            bytes
+        };
+        let mut now = Time::ZERO;
+        let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
+            let arrival = Arrival { from, class, age: Duration::ZERO };
+            now = now + Span::from_ns(1);
+            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions };
+            if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
+                session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
+            }
+            session.work(&mut around, Span::ZERO).expect("it stays open");
+            for plane in planes.iter_mut() {
+                plane.flush();
+            }
+        };
+        // The first one shows the peer to have the keys; what a forger plays with is the second.
+        let mut first = genuine(&mut sealer, 0);
+        take(&mut session, &mut memory, &mut planes, 2, &mut first);
+        let second = genuine(&mut sealer, 1);
+        let before = (session.counters().engine, planes[0].counters.sent, session.heard);
+        let count = forgeries.len() as u64;
+        for (length, bits, dscp) in forgeries {
+            let mut bytes = second.clone();
+            for bit in bits {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            bytes.truncate(length);
+            take(&mut session, &mut memory, &mut planes, dscp << 2 | 2, &mut bytes);
+        }
+        let engine = session.counters().engine;
+        prop_assert_eq!((engine.delivered, engine.acks, session.heard), (before.0.delivered, before.0.acks, before.2));
+        prop_assert!(planes[0].counters.sent - before.1 <= count, "an answer each at the most");
+        prop_assert!(memory.bytes(buffer).expect("registered")[200..].iter().all(|&byte| byte == 0), "nothing is written");
+        take(&mut session, &mut memory, &mut planes, 2, &mut second.clone());
+        let all = memory.bytes(buffer).expect("registered");
+        prop_assert!(all.iter().all(|&byte| byte == 0xee) && session.counters().engine.delivered == 2, "and then all is");
+    }
+}

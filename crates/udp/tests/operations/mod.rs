@@ -2,9 +2,13 @@
 
 #![allow(dead_code, reason = "each target uses its part")]
 
+use nix::sys::socket::{setsockopt, sockopt};
 use std::net::{SocketAddr, UdpSocket};
-use strandway_udp::frame::{self, Descriptor, Frame, HEADER};
-use strandway_udp::{Completion, Config, Connection, Node, Region};
+use strandway_proto::packet::Header;
+use strandway_proto::profile::WireFormat;
+use strandway_proto::wire;
+use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
+use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
 
 /// Reads the bytes as a datagram and as a descriptor; what can be read must be what was written.
 pub(crate) fn check_frame(bytes: &[u8]) {
@@ -12,6 +16,14 @@ pub(crate) fn check_frame(bytes: &[u8]) {
         let mut again = Vec::new();
         frame::encode_sealed(&sealed, &mut again);
         assert_eq!(again, bytes[..HEADER], "a header is encoded as it was decoded");
+        // What a switch leaves of data says what the whole said.
+        for format in [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc] {
+            if let Ok(whole) = wire::decode(format, &bytes[HEADER..])
+                && matches!(whole.header, Header::Data(_))
+            {
+                assert_eq!(wire::decode(format, &bytes[HEADER..bytes.len().min(TRIMMED)]), Ok(whole));
+            }
+        }
     }
     if let Ok(descriptor) = Descriptor::decode(bytes) {
         let mut again = Vec::new();
@@ -21,13 +33,58 @@ pub(crate) fn check_frame(bytes: &[u8]) {
     }
 }
 
-/// A node with an open connection and memory that its friend may write into, and a stranger who sends what it likes.
+/// The datagram is for the friend's connection.
+pub(crate) const FRIEND: u16 = 1 << 11;
+/// It has the DSCP of control, as what a switch has cut.
+pub(crate) const URGENT: u16 = 1 << 12;
+/// ... or the one above, as what the last switch has cut.
+pub(crate) const LAST_HOP: u16 = 1 << 13;
+
+/// A node with an open connection and memory that its friend may write into, and a stranger on the path between them who
+/// sends what it likes.
 pub(crate) struct Live {
     server: Node,
     client: Node,
     inbox: Region,
     stranger: UdpSocket,
+    path: Path,
     ends: [Connection; 2],
+}
+
+/// What carries the datagrams of the two, and reads them.
+struct Path {
+    front: UdpSocket,
+    back: UdpSocket,
+    client: Option<SocketAddr>,
+    /// The number by which the server is addressed.
+    number: [u8; 8],
+}
+
+impl Path {
+    fn to(server: SocketAddr) -> Path {
+        let socket = || {
+            let socket = UdpSocket::bind("[::1]:0").expect("a socket");
+            socket.set_nonblocking(true).expect("a socket");
+            socket
+        };
+        let (front, back) = (socket(), socket());
+        back.connect(server).expect("loopback");
+        Path { front, back, client: None, number: [0; 8] }
+    }
+
+    fn carry(&mut self) {
+        let mut buffer = [0; 65_536];
+        while let Ok((length, from)) = self.front.recv_from(&mut buffer) {
+            self.client = Some(from);
+            if let Ok(Frame::Sealed(sealed)) = frame::decode(&buffer[..length]) {
+                self.number = sealed.connection.to_be_bytes();
+            }
+            let _ = self.back.send(&buffer[..length]);
+        }
+        while let (Ok(length), Some(client)) = (self.back.recv(&mut buffer), self.client) {
+            let _ = self.front.send_to(&buffer[..length], client);
+        }
+    }
 }
 
 impl Live {
@@ -35,15 +92,19 @@ impl Live {
     pub(crate) fn new() -> Live {
         let node = || {
             let address = "[::1]:0".parse().expect("an address");
-            let config = Config::new(&[7; 32]).expect("long enough").profile("mrc").expect("a preset");
+            let mut config = Config::new(&[7; 32]).expect("long enough").profile("mrc").expect("a preset");
+            // What is cut can be read, whoever sent it.
+            (config.protection, config.trimming) = (Protection::Authenticated, true);
             Node::bind(config.plane(address)).expect("a socket")
         };
         let (mut server, mut client) = (node(), node());
         let address = server.addresses().expect("bound")[0];
-        let SocketAddr::V6(peer) = address else { panic!("nodes have IPv6 addresses") };
+        let mut path = Path::to(address);
+        let SocketAddr::V6(peer) = path.front.local_addr().expect("bound") else { panic!("it has an IPv6 address") };
         let connection = client.connect(&[peer]).expect("a call");
         let accepted = loop {
             client.poll();
+            path.carry();
             if let Some(Completion::Accepted { connection, .. }) = server.poll() {
                 break connection;
             }
@@ -52,20 +113,29 @@ impl Live {
         server.expose(accepted, inbox, 0..4_096).expect("a key");
         let stranger = UdpSocket::bind("[::1]:0").expect("a socket");
         stranger.connect(address).expect("loopback");
-        Live { server, client, inbox, stranger, ends: [connection, accepted] }
+        Live { server, client, inbox, stranger, path, ends: [connection, accepted] }
     }
 
-    /// Sends the bytes as datagrams, each behind its length in two bytes (cut at the end), and lets the node work on them.
+    /// Sends the bytes as datagrams, each behind a word of two bytes (cut at the end), and lets the node work on them. The word:
+    /// its length in 11 bits, then [`FRIEND`], [`URGENT`] and [`LAST_HOP`].
     pub(crate) fn check(&mut self, mut bytes: &[u8]) {
         while let Some((length, rest)) = bytes.split_first_chunk::<2>() {
-            let length = usize::from(u16::from_be_bytes(*length) % 2_048).min(rest.len());
+            let word = u16::from_be_bytes(*length);
+            let length = usize::from(word % 2_048).min(rest.len());
             let (datagram, rest) = rest.split_at(length);
+            let mut datagram = datagram.to_vec();
+            if word & FRIEND != 0 && length >= HEADER {
+                datagram[8..16].copy_from_slice(&self.path.number);
+            }
+            let dscp = if word & URGENT == 0 { 0 } else { CONTROL_DSCP + u8::from(word & LAST_HOP != 0) };
+            setsockopt(&self.stranger, sockopt::Ipv6TClass, &i32::from(dscp << 2)).expect("anybody may");
             // What the socket has no room for is as good as dropped.
-            let _ = self.stranger.send(datagram);
+            let _ = self.stranger.send(&datagram);
             bytes = rest;
         }
         for _ in 0..4 {
             assert_eq!(self.server.poll(), None, "strangers cause no completions");
+            self.path.carry();
             assert_eq!(self.client.poll(), None);
         }
         assert!(
@@ -74,5 +144,10 @@ impl Live {
         );
         assert!(self.server.connection_counters(self.ends[1]).is_ok(), "the friend's connection is open");
         assert_eq!(self.server.counters().handshakes, 1, "the friend's");
+    }
+
+    /// Cut datagrams that the server's engine was told of.
+    pub(crate) fn trimmed(&self) -> u64 {
+        self.server.connection_counters(self.ends[1]).expect("open").engine.trimmed
     }
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//
+// What a port of a fabric does beyond shaping. `port`, where packets leave a switch, sends control before data, marks (ECN)
+// and trims, by the bytes that wait; `burst`, where packets come in, loses several in a row. queue.rs compiles it once for
+// each set of numbers below. It includes nothing, so that a compiler is all it takes.
+
+#ifndef CONTROL
+#define CONTROL 48 // DSCP of control packets; trimmed ones have this or more
+#endif
+#ifndef TRIMMED
+#define TRIMMED CONTROL // DSCP of what is trimmed here
+#endif
+#ifndef KEEP
+#define KEEP 64 // bytes of UDP payload that trimming leaves
+#endif
+#ifndef LIMIT
+#define LIMIT 0 // what would make more bytes than this wait is trimmed; 0: nothing is
+#endif
+#ifndef HIGH
+#define LOW 0	 // bytes waiting, below which nothing is marked
+#define HIGH 0	 // ... and from which on everything is; 0: nothing ever is
+#define CHANCE 0 // of 2^16: probability just below HIGH, rising linearly from zero at LOW
+#endif
+#ifndef AFTER_LOSS
+#define AFTER_NONE 0 // of 2^32: probability of a loss behind a packet that was not lost
+#define AFTER_LOSS 0 // ... and behind one that was
+#endif
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SECTION(name) __attribute__((section(name), used))
+
+// Only the fields that are read. Where the running kernel has them is filled in as the program is loaded.
+#define KERNEL __attribute__((preserve_access_index))
+struct __sk_buff {
+	u32 len, mark, priority, ifindex, gso_segs;
+} KERNEL;
+struct gnet_stats_queue {
+	u32 backlog;
+} KERNEL;
+struct Qdisc {
+	struct gnet_stats_queue qstats;
+} KERNEL;
+struct netdev_queue {
+	struct Qdisc *qdisc;
+} KERNEL;
+struct net_device {
+	struct netdev_queue *_tx;
+} KERNEL;
+struct sk_buff {
+	struct net_device *dev;
+} KERNEL;
+
+// The kernel's helpers, by the numbers that its interface gives them.
+static u32 (*const random_word)(void) = (void *)7;
+static long (*const store)(void *skb, u32 at, const void *from, u32 bytes, u64 flags) = (void *)9;
+static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
+static long (*const load)(const void *skb, u32 at, void *to, u32 bytes) = (void *)26;
+static long (*const change_tail)(void *skb, u32 bytes, u64 flags) = (void *)38;
+static long (*const set_ce)(void *skb) = (void *)97;
+extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
+
+enum { PASS = 0, DROP = 2 };
+enum { ETHERNET = 14, IPV6 = 40, UDP = 8, PROTOCOL_UDP = 17, CE = 3 };
+// Classes of the port's queueing discipline: 1:10, 1:20, 1:30.
+enum { CLASS_CONTROL = 0x10010, CLASS_DATA = 0x10020, CLASS_TRIMMED = 0x10030 };
+enum { CUT_HERE = 0x7c };
+
+static int trim(struct __sk_buff *skb, u32 head)
+{
+	const u32 udp = ETHERNET + IPV6, keep = udp + UDP + KEEP;
+	const u16 length = __builtin_bswap16(UDP + KEEP), no_checksum = 0;
+	u8 protocol = 0;
+
+	// What is hardly longer stays as it is: probes, for example. A packet that stands for many cannot be cut, and
+	// hosts let none out.
+	if (skb->len <= keep + KEEP || skb->gso_segs > 1)
+		return 0;
+	if (load(skb, ETHERNET + 6, &protocol, 1) || protocol != PROTOCOL_UDP || change_tail(skb, keep, 0))
+		return 0;
+	head = __builtin_bswap32((head & ~(63u << 22)) | TRIMMED << 22);
+	store(skb, ETHERNET, &head, 4, 0);
+	store(skb, ETHERNET + 4, &length, 2, 0);
+	store(skb, udp + 4, &length, 2, 0);
+	store(skb, udp + 6, &no_checksum, 2, 0);
+	return 1;
+}
+
+static int is_marked(u32 waiting)
+{
+	if (!HIGH || waiting < LOW)
+		return 0;
+	return waiting >= HIGH || (random_word() >> 16) * (u64)(HIGH - LOW) < CHANCE * (u64)(waiting - LOW);
+}
+
+SECTION("tc/port") int port(struct __sk_buff *skb)
+{
+	struct sk_buff *whole = bpf_cast_to_kern_ctx(skb);
+	u32 head, waiting;
+
+	if (load(skb, ETHERNET, &head, 4))
+		return PASS;
+	head = __builtin_bswap32(head);
+	if ((head >> 22 & 63) >= CONTROL) {
+		skb->priority = skb->mark == CUT_HERE ? CLASS_TRIMMED : CLASS_CONTROL;
+		return PASS;
+	}
+	waiting = whole->dev->_tx->qdisc->qstats.backlog;
+	if (LIMIT && waiting + skb->len > LIMIT && trim(skb, head)) {
+		// The queue charges what was measured before the cut: once more out of this device.
+		skb->mark = CUT_HERE;
+		return redirect(skb->ifindex, 0);
+	}
+	skb->priority = CLASS_DATA;
+	if (is_marked(waiting) && (head >> 20 & 3) != CE)
+		set_ce(skb);
+	return PASS;
+}
+
+static u32 lost;
+
+SECTION("tc/burst") int burst(struct __sk_buff *skb)
+{
+	lost = random_word() < (lost ? (u64)AFTER_LOSS : (u64)AFTER_NONE);
+	return lost ? DROP : PASS;
+}
+
+char _license[] SECTION("license") = "GPL";
