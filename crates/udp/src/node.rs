@@ -1,9 +1,12 @@
 //! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
 
 mod calls;
+mod completion;
+mod slots;
 mod turn;
 mod wake;
 
+pub use completion::{Completion, Connection, NodeCounters, Operation};
 pub use wake::Waker;
 
 use crate::clock::{Clock, duration, span};
@@ -14,104 +17,15 @@ use crate::handshake::{Caller, Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
-use crate::secure::random;
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
+use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strandway_proto::{Environment, Profile, Span, Time};
-
-/// A connection of a node. It stays a valid name for nothing once the connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
-    index: u32,
-    generation: u32,
-}
-
-impl Connection {
-    #[cfg(test)]
-    pub(crate) const fn test(index: u32) -> Connection {
-        Connection { index, generation: 0 }
-    }
-}
-
-/// What was posted, as completions name it; a node counts them up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Operation(pub u64);
-
-/// What has happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Completion {
-    /// A connection that we began is established.
-    Connected {
-        /// This one.
-        connection: Connection,
-    },
-    /// A peer has begun a connection, and shown that it knows the key.
-    Accepted {
-        /// This one.
-        connection: Connection,
-        /// Where its first datagram came from.
-        from: SocketAddr,
-    },
-    /// A send or write of ours is wholly in the peer's memory. On one connection they finish in the order of posting.
-    Sent {
-        /// On this connection.
-        connection: Connection,
-        /// What the posting call returned.
-        operation: Operation,
-    },
-    /// A receive of ours is filled. In the order of posting.
-    Received {
-        /// On this connection.
-        connection: Connection,
-        /// What the posting call returned.
-        operation: Operation,
-        /// How many bytes came; at most those that there was room for.
-        bytes: u64,
-    },
-    /// A peer's write with an immediate is wholly in our memory, and so is everything that the peer posted before it.
-    Written {
-        /// On this connection.
-        connection: Connection,
-        /// The peer's number.
-        immediate: u32,
-        /// How many bytes it wrote.
-        bytes: u64,
-    },
-    /// A connection has ended. Its unfinished operations, of which there may or may not be anything at the peer, get no
-    /// completion of their own; their memory is free again.
-    Closed {
-        /// This one.
-        connection: Connection,
-        /// Why.
-        reason: Reason,
-    },
-}
-
-/// What a node counts of datagrams that belong to no connection, and of connections that have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounters {
-    /// Datagrams that are none of this layout.
-    pub malformed: u64,
-    /// Datagrams for connections that do not exist.
-    pub strays: u64,
-    /// Hellos whose sender does not know the key.
-    pub wrong_key: u64,
-    /// Cookies given out.
-    pub retries: u64,
-    /// Handshakes begun by callers that know the key.
-    pub handshakes: u64,
-    /// Payload bytes that had arrived for the first time on connections that have ended.
-    pub ended_received_bytes: u64,
-    /// Payload bytes that had been sent for the first time on connections that have ended.
-    pub ended_fresh_bytes: u64,
-    /// Packets that had been sent again on connections that have ended.
-    pub ended_retransmitted: u64,
-}
 
 /// A connection that we have begun.
 struct Calling {
@@ -123,18 +37,6 @@ struct Calling {
     again: Time,
     tries: usize,
     hint: Option<Reason>,
-}
-
-enum State {
-    Calling(Box<Calling>),
-    Open(Box<Session>),
-}
-
-struct Slot {
-    generation: u32,
-    state: Option<State>,
-    /// By which we are addressed.
-    id: u64,
 }
 
 /// A hello that was answered: the same answer again, should the welcome be lost, and never a second connection.
@@ -490,110 +392,6 @@ impl Node {
         if let Err(reason) = session.handle(&mut around, plane, arrival, &sealed, datagram) {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);
-        }
-    }
-
-    fn end_all(&mut self, reason: Reason) {
-        for plane in &mut self.planes {
-            plane.too_large = false;
-        }
-        for index in 0..self.slots.len() {
-            if self.slots[index].state.is_some() {
-                self.end(index, reason, true);
-            }
-        }
-    }
-
-    /// A number that nobody can guess and that we do not use yet.
-    fn fresh_id(&self) -> Result<u64, Error> {
-        loop {
-            let id = u64::from_be_bytes(random()?);
-            if !self.ids.contains_key(&id) {
-                return Ok(id);
-            }
-        }
-    }
-
-    /// The handle that [`Node::occupy`] will give next.
-    fn next_handle(&self) -> Connection {
-        match self.slots.iter().position(|slot| slot.state.is_none()) {
-            Some(index) => Connection { index: index as u32, generation: self.slots[index].generation },
-            None => Connection { index: self.slots.len() as u32, generation: 0 },
-        }
-    }
-
-    fn occupy(&mut self, id: u64, state: State) -> Result<Connection, Error> {
-        let limit = self.config.connections_max;
-        if self.open >= limit {
-            return Err(Error::TooManyConnections { limit });
-        }
-        let handle = self.next_handle();
-        if handle.index as usize == self.slots.len() {
-            self.slots.push(Slot { generation: 0, state: None, id });
-        }
-        let slot = &mut self.slots[handle.index as usize];
-        (slot.state, slot.id) = (Some(state), id);
-        self.ids.insert(id, handle.index);
-        self.open += 1;
-        Ok(handle)
-    }
-
-    /// Ends the connection in a slot and tells the application; `tell`: the peer as well.
-    fn end(&mut self, index: usize, reason: Reason, tell: bool) {
-        if let Some(connection) = self.take_down(index, reason, tell) {
-            self.completions.push_back(Completion::Closed { connection, reason });
-        }
-    }
-
-    /// Takes the connection out of a slot: its handle, if the application knows of it.
-    fn take_down(&mut self, index: usize, reason: Reason, tell: bool) -> Option<Connection> {
-        let slot = &mut self.slots[index];
-        let connection = Connection { index: index as u32, generation: slot.generation };
-        let state = slot.state.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.ids.remove(&slot.id);
-        self.recent = None;
-        self.open -= 1;
-        self.memory.revoke_all(connection);
-        let mut known = true;
-        if let State::Open(mut session) = state {
-            known = session.confirmed;
-            let carried = session.counters();
-            self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
-            self.counters.ended_fresh_bytes += carried.fresh_bytes;
-            self.counters.ended_retransmitted += carried.engine.retransmitted;
-            if tell {
-                let mut around = Surroundings {
-                    now: self.clock.now(),
-                    routes: &self.config.routes,
-                    planes: &mut self.planes,
-                    memory: &mut self.memory,
-                    completions: &mut self.completions,
-                };
-                session.say_goodbye(&mut around, reason);
-            }
-            session.release(&mut self.memory);
-        }
-        known.then_some(connection)
-    }
-
-    fn slot(&self, connection: Connection) -> Result<&State, Error> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.generation == connection.generation);
-        slot.and_then(|slot| slot.state.as_ref()).ok_or(Error::NoConnection)
-    }
-
-    fn session(&self, connection: Connection) -> Result<&Session, Error> {
-        match self.slot(connection)? {
-            State::Open(session) => Ok(session),
-            State::Calling(_) => Err(Error::NotConnected),
-        }
-    }
-
-    fn session_mut(&mut self, connection: Connection) -> Result<&mut Session, Error> {
-        self.session(connection)?;
-        match &mut self.slots[connection.index as usize].state {
-            Some(State::Open(session)) => Ok(session),
-            _ => Err(Error::NotConnected),
         }
     }
 

@@ -1,0 +1,93 @@
+//! What a node tells: connections and operations by name, completions, counters.
+
+use crate::error::Reason;
+use std::net::SocketAddr;
+
+/// A connection of a node. It stays a valid name for nothing once the connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Connection {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl Connection {
+    #[cfg(test)]
+    pub(crate) const fn test(index: u32) -> Connection {
+        Connection { index, generation: 0 }
+    }
+}
+
+/// What was posted, as completions name it; a node counts them up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Operation(pub u64);
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// A connection that we began is established.
+    Connected {
+        /// This one.
+        connection: Connection,
+    },
+    /// A peer has begun a connection, and shown that it knows the key.
+    Accepted {
+        /// This one.
+        connection: Connection,
+        /// Where its first datagram came from.
+        from: SocketAddr,
+    },
+    /// A send or write of ours is wholly in the peer's memory. On one connection they finish in the order of posting.
+    Sent {
+        /// On this connection.
+        connection: Connection,
+        /// What the posting call returned.
+        operation: Operation,
+    },
+    /// A receive of ours is filled. In the order of posting.
+    Received {
+        /// On this connection.
+        connection: Connection,
+        /// What the posting call returned.
+        operation: Operation,
+        /// How many bytes came; at most those that there was room for.
+        bytes: u64,
+    },
+    /// A peer's write with an immediate is wholly in our memory, and so is everything that the peer posted before it.
+    Written {
+        /// On this connection.
+        connection: Connection,
+        /// The peer's number.
+        immediate: u32,
+        /// How many bytes it wrote.
+        bytes: u64,
+    },
+    /// A connection has ended. Its unfinished operations, of which there may or may not be anything at the peer, get no
+    /// completion of their own; their memory is free again.
+    Closed {
+        /// This one.
+        connection: Connection,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// What a node counts of datagrams that belong to no connection, and of connections that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounters {
+    /// Datagrams that are none of this layout.
+    pub malformed: u64,
+    /// Datagrams for connections that do not exist.
+    pub strays: u64,
+    /// Hellos whose sender does not know the key.
+    pub wrong_key: u64,
+    /// Cookies given out.
+    pub retries: u64,
+    /// Handshakes begun by callers that know the key.
+    pub handshakes: u64,
+    /// Payload bytes that had arrived for the first time on connections that have ended.
+    pub ended_received_bytes: u64,
+    /// Payload bytes that had been sent for the first time on connections that have ended.
+    pub ended_fresh_bytes: u64,
+    /// Packets that had been sent again on connections that have ended.
+    pub ended_retransmitted: u64,
+}

@@ -1,0 +1,124 @@
+//! The table of connections: a slot each, by handle and by the number that peers address it by.
+
+use super::{Calling, Completion, Connection, Node};
+use crate::error::{Error, Reason};
+use crate::secure::random;
+use crate::session::{Session, Surroundings};
+
+pub(super) enum State {
+    Calling(Box<Calling>),
+    Open(Box<Session>),
+}
+
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) state: Option<State>,
+    /// By which we are addressed.
+    pub(super) id: u64,
+}
+
+impl Node {
+    pub(super) fn end_all(&mut self, reason: Reason) {
+        for plane in &mut self.planes {
+            plane.too_large = false;
+        }
+        for index in 0..self.slots.len() {
+            if self.slots[index].state.is_some() {
+                self.end(index, reason, true);
+            }
+        }
+    }
+
+    /// A number that nobody can guess and that we do not use yet.
+    pub(super) fn fresh_id(&self) -> Result<u64, Error> {
+        loop {
+            let id = u64::from_be_bytes(random()?);
+            if !self.ids.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// The handle that [`Node::occupy`] will give next.
+    pub(super) fn next_handle(&self) -> Connection {
+        match self.slots.iter().position(|slot| slot.state.is_none()) {
+            Some(index) => Connection { index: index as u32, generation: self.slots[index].generation },
+            None => Connection { index: self.slots.len() as u32, generation: 0 },
+        }
+    }
+
+    pub(super) fn occupy(&mut self, id: u64, state: State) -> Result<Connection, Error> {
+        let limit = self.config.connections_max;
+        if self.open >= limit {
+            return Err(Error::TooManyConnections { limit });
+        }
+        let handle = self.next_handle();
+        if handle.index as usize == self.slots.len() {
+            self.slots.push(Slot { generation: 0, state: None, id });
+        }
+        let slot = &mut self.slots[handle.index as usize];
+        (slot.state, slot.id) = (Some(state), id);
+        self.ids.insert(id, handle.index);
+        self.open += 1;
+        Ok(handle)
+    }
+
+    /// Ends the connection in a slot and tells the application; `tell`: the peer as well.
+    pub(super) fn end(&mut self, index: usize, reason: Reason, tell: bool) {
+        if let Some(connection) = self.take_down(index, reason, tell) {
+            self.completions.push_back(Completion::Closed { connection, reason });
+        }
+    }
+
+    /// Takes the connection out of a slot: its handle, if the application knows of it.
+    pub(super) fn take_down(&mut self, index: usize, reason: Reason, tell: bool) -> Option<Connection> {
+        let slot = &mut self.slots[index];
+        let connection = Connection { index: index as u32, generation: slot.generation };
+        let state = slot.state.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.ids.remove(&slot.id);
+        self.recent = None;
+        self.open -= 1;
+        self.memory.revoke_all(connection);
+        let mut known = true;
+        if let State::Open(mut session) = state {
+            known = session.confirmed;
+            let carried = session.counters();
+            self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
+            self.counters.ended_fresh_bytes += carried.fresh_bytes;
+            self.counters.ended_retransmitted += carried.engine.retransmitted;
+            if tell {
+                let mut around = Surroundings {
+                    now: self.clock.now(),
+                    routes: &self.config.routes,
+                    planes: &mut self.planes,
+                    memory: &mut self.memory,
+                    completions: &mut self.completions,
+                };
+                session.say_goodbye(&mut around, reason);
+            }
+            session.release(&mut self.memory);
+        }
+        known.then_some(connection)
+    }
+
+    pub(super) fn slot(&self, connection: Connection) -> Result<&State, Error> {
+        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.generation == connection.generation);
+        slot.and_then(|slot| slot.state.as_ref()).ok_or(Error::NoConnection)
+    }
+
+    pub(super) fn session(&self, connection: Connection) -> Result<&Session, Error> {
+        match self.slot(connection)? {
+            State::Open(session) => Ok(session),
+            State::Calling(_) => Err(Error::NotConnected),
+        }
+    }
+
+    pub(super) fn session_mut(&mut self, connection: Connection) -> Result<&mut Session, Error> {
+        self.session(connection)?;
+        match &mut self.slots[connection.index as usize].state {
+            Some(State::Open(session)) => Ok(session),
+            _ => Err(Error::NotConnected),
+        }
+    }
+}
