@@ -268,7 +268,16 @@ impl Connection {
             self.burst_left -= 1;
             return Some(self.burst_path);
         }
-        let path = self.path.next(now, free)?;
+        let mut path = self.path.next(now, free)?;
+        // MRC: what goes again takes another path than it took, where there is one. Where a round ends and the next one
+        // begins, a path may come twice in a row, but never three times.
+        if matches!(self.path, AnyPath::Mrc(_))
+            && let Some(named) = self.reliability.retry_path()
+        {
+            for _ in 0..2 {
+                path = if path == named { self.path.next(now, free).unwrap_or(path) } else { path };
+            }
+        }
         self.burst_left = (self.profile.transport.burst - 1) as u16;
         self.burst_path = path;
         Some(path)

@@ -85,6 +85,43 @@ fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
 }
 
 #[test]
+fn what_goes_again_takes_another_path_than_the_one_it_was_lost_on() {
+    for (ports, left) in [(1, 2), (1, 3), (2, 2), (2, 5), (1, 1)] {
+        let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), ports);
+        let id = ConnectionId(0);
+        let paths: Vec<PathId> = endpoint.path_states(id).iter().map(|s| s.path).collect();
+        // With two ports, paths of both are left.
+        let denied = paths.iter().step_by(paths.len() / left).take(left);
+        let denied: Vec<PathId> = paths.iter().filter(|p| !denied.clone().any(|d| d == *p)).copied().collect();
+        denied.iter().for_each(|&path| assert!(endpoint.deny_path(Time::ZERO, id, path)));
+        endpoint.post(Time::ZERO, id, Message { id: MessageId(1), bytes: 40_000 });
+        let free = Ports::first(ports);
+        let mut last: Vec<Packet> = std::iter::from_fn(|| endpoint.poll_transmit(Time::ZERO, free)).collect();
+        assert_eq!(last.len(), 10);
+        for round in 1..=20 {
+            for psn in [3, 7, 1] {
+                // Trimmed at the last hop: nothing is held against the path, so it may be its turn.
+                let nack = Nack {
+                    psn: Psn::new(psn as u64),
+                    cumulative: Psn::new(0),
+                    path: last[psn].path,
+                    reason: NackReason::Missing,
+                };
+                let flags = Flags::TRIMMED_AT_LAST_HOP;
+                let packet = Packet { size: 64, flags, header: Header::Nack(nack), ..last[psn] };
+                endpoint.handle_packet(Time(round), &packet);
+            }
+            for psn in [3, 7, 1] {
+                let again = endpoint.poll_transmit(Time(round), free).expect("a retransmission");
+                assert!(matches!(again.header, Header::Data(d) if d.psn == Psn::new(psn as u64)), "{again:?}");
+                assert_eq!(again.path != last[psn].path, left > 1, "psn {psn}, round {round}, {left} paths left");
+                last[psn] = again;
+            }
+        }
+    }
+}
+
+#[test]
 fn what_lies_beyond_the_window_of_psns_is_refused() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 1);
     let data = |psn: u64| Packet {
