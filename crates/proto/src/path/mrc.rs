@@ -40,10 +40,15 @@ parameters! {
         probe_timeout: f64 = 4.0, 1.0..=1.0e6, "ours: three times base RTT and target, as the retransmission timer";
         /// Probes take at most this share of the packets that the NIC's rate allows.
         probe_share: f64 = 0.01, 0.0001..=1.0, "ours: 1 % of the sending rate";
+        /// Paths are probed from NIC to NIC (EV probes), and also while the connection has nothing to send. Without, by probes
+        /// between connections (reliability probes), which wait until there is something to send.
+        probe_idle: bool = false, 0.0..=1.0, "OCP MRC 1.0: EV probes; off is ours: idle connections cost nothing";
         /// Acknowledgements go by paths known to work in their direction; without, back by the path of the data.
         reverse: bool = true, 0.0..=1.0, "Araujo et al., arXiv 2605.04333, section 2: reverse EVs";
         /// A port that is up again is used after this long without another failure.
         port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms in simulation, 100 ms on hosts";
+        /// ... and after `probe_successes` probes in a row were answered through it.
+        port_probe: bool = true, 0.0..=1.0, "ours: a port comes back as a path does; false trusts what the NIC sees";
         /// Copies of each port status, over different planes.
         status_copies: u32 = 3, 1.0..=32.0, "ours: one may be lost";
         /// Port status is told again this often while a port is down.
@@ -69,6 +74,8 @@ pub struct Mrc {
     turn: u8,
     ports: u8,
     skip_marked: bool,
+    /// Probes are from NIC to NIC.
+    probe_idle: bool,
     retired: u64,
     returned: u64,
     suppressed: u64,
@@ -95,6 +102,7 @@ impl Mrc {
             usable: all,
             ports,
             skip_marked: config.skip_marked,
+            probe_idle: config.probe_idle,
             retired: 0,
             returned: 0,
             suppressed: 0,
@@ -238,7 +246,8 @@ impl PathSelector for Mrc {
     fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
         let free = free.data & self.usable;
         if let Some((path, number)) = self.probes.take(now, free) {
-            return Some(PathProbe::Connection { path, number });
+            let endpoint = PathProbe::Endpoint { path, number: number as u16 };
+            return Some(if self.probe_idle { endpoint } else { PathProbe::Connection { path, number } });
         }
         let (path, number) = self.reverse.take(free, &self.set, &mut self.random)?;
         Some(PathProbe::Endpoint { path, number })
@@ -255,6 +264,9 @@ impl PathSelector for Mrc {
     }
 
     fn on_answer(&mut self, now: Time, path: PathId, number: u16) {
+        if probes::is_ours(u32::from(number)) {
+            return self.on_probe_answer(now, path, u32::from(number), PathFeedback::Good);
+        }
         self.reverse.answered(now, path, number);
     }
 

@@ -1,11 +1,11 @@
 //! Which paths are taken, which are left, and when they come back.
 
-use super::pair_support::{RTT, check};
+use super::pair_support::{Post, RTT, Sent, check};
 use super::{BASE, build, lone, planes, states};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use strandway_proto::packet::Header;
-use strandway_proto::path::{MrcConfig, PathFeedback, PathProbe, PathSelector};
+use strandway_proto::path::{MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector};
 use strandway_proto::{ConnectionId, HostId, Message, MessageId, PathId, Ports, Profile, Time};
 
 proptest! {
@@ -132,6 +132,37 @@ fn a_path_that_dies_costs_less_than_a_round_trip_and_is_not_used_again_before_pr
     let third = *probes.iter().filter(|&&at| at >= UNTIL).nth(2).expect("three probes");
     assert!(back >= third + RTT.scaled(0.9), "back at {back}, third probe at {third}");
     assert!(outcome.finished - clean.finished < RTT, "{} and {}", outcome.finished, clean.finished);
+}
+
+#[test]
+fn idle_connections_probe_bad_paths_if_told_to_until_none_is_left() {
+    const DEAD: PathId = PathId::new(2, 5);
+    const IDLE: Time = Time(200_000_000);
+    const UNTIL: Time = Time(2_000_000_000);
+    const AGAIN: Time = Time(8_000_000_000);
+    let run = |probe_idle: bool| {
+        let mut world = planes().packets(1500).with(|profile| {
+            profile.path = PathConfig::Mrc(MrcConfig { probe_idle, ..MrcConfig::default() });
+        });
+        world.dead = |at, packet| packet.path == DEAD && at >= Time(60_000_000) && at < UNTIL;
+        // While a message is to come, the wire waits for timers, too.
+        world.posts.push(Post { side: 0, connection: 0, bytes: 6_000_000, at: AGAIN });
+        // ... and afterwards its checker sees to it that nothing is left to do.
+        let outcome = check(&world, "", "");
+        let probe = |s: &&Sent| !s.packet.is_control() && s.data().is_none() && s.at >= IDLE && s.at < AGAIN;
+        let probes: Vec<Sent> = outcome.sent.iter().filter(probe).copied().collect();
+        let back = outcome.data().find(|(s, _)| s.at >= AGAIN && s.packet.path == DEAD).expect("it comes back").0.at;
+        (probes, back)
+    };
+    let (probes, back) = run(false);
+    assert!(probes.is_empty(), "{probes:?}");
+    assert!(back > AGAIN + RTT * 3, "three probes and their answers take their time: {back}");
+    let (probes, back) = run(true);
+    assert!(back < AGAIN + RTT, "good when it was needed: {back}");
+    // Ever more rarely while it was dead, and three in a row when it was not any more.
+    assert!(probes.iter().all(|p| p.packet.path == DEAD && p.side == 0), "{probes:?}");
+    let alive = probes.iter().filter(|p| p.at >= UNTIL).count();
+    assert!(alive == 3 && (5..12).contains(&(probes.len() - alive)), "{probes:?}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What is done about ports that go down and come back, ours and the peer's.
 
-use super::pair_support::{Outage, Post, RTT, Sent, check};
+use super::pair_support::{Outage, Outcome, Post, RTT, Sent, check};
 use super::{lone, planes};
 use std::collections::BTreeSet;
 use strandway_proto::packet::{Data, Flags, Header, Offset, Operation, Psn};
-use strandway_proto::path::MrcConfig;
+use strandway_proto::path::{MrcConfig, PathConfig};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId, Ports, Profile, Span, Time};
 
 #[test]
@@ -53,9 +53,15 @@ fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_h
         outcome.sent.iter().filter(status).map(|s| s.packet.path.port()).collect::<BTreeSet<u8>>()
     };
     assert_eq!(told(from), BTreeSet::from([0, 1, 3]));
-    assert_eq!(told(until + hold), BTreeSet::from([0, 1, 2]));
-    assert!(by_port(0).any(|s| s.at > until + hold && !s.packet.is_control()), "it is used again");
-    assert!(by_port(1).any(|s| s.at > until + hold && !s.packet.is_control()), "it is used again");
+    // Then it is probed, a round trip after each answer, and used when the third one is there.
+    let probes: Vec<Time> = by_port(1).filter(|s| s.at >= until + hold && is_probe(s)).map(|s| s.at).take(3).collect();
+    let again = probes[2] + RTT.scaled(0.9);
+    assert!(by_port(1).filter(|s| s.at < again).all(|s| s.at < from || is_probe(s)));
+    assert!(again < until + hold + RTT * 6 && probes.windows(2).all(|w| w[1] - w[0] > RTT), "{probes:?}");
+    assert_eq!(told(again), BTreeSet::from([0, 1, 2]));
+    for side in [0, 1] {
+        assert!(by_port(side).any(|s| s.at > again && s.data().is_some()), "it is used again");
+    }
     // What was lost with the port was found without a timeout, and no path was blamed for long.
     assert!(outcome.stats.timeouts <= 2, "{:?}", outcome.stats);
 }
@@ -75,4 +81,67 @@ fn a_flapping_port_is_not_used_before_it_holds() {
     };
     assert_eq!(used(outage(0).from, last), 0);
     assert!(used(last, Time::NEVER) > 0 || outcome.finished < last + RTT);
+}
+
+/// A probe from NIC to NIC.
+fn is_probe(sent: &Sent) -> bool {
+    matches!(sent.packet.header, Header::Operation { operation: Operation::PathProbe, .. })
+}
+
+/// When data left by this port at this time or later, side by side.
+fn used(outcome: &Outcome, port: u8, from: Time) -> [Vec<Time>; 2] {
+    let by =
+        |side| move |s: &&Sent| s.side == side && s.at >= from && s.packet.path.port() == port && s.data().is_some();
+    [0, 1].map(|side| outcome.sent.iter().filter(by(side)).map(|s| s.at).collect())
+}
+
+#[test]
+fn a_port_that_comes_back_to_a_plane_that_is_dead_is_not_used_before_the_plane_answers() {
+    const FROM: Time = Time(100_000_000);
+    const ALIVE: Time = Time(3_000_000_000);
+    let mut world = planes().packets(60_000);
+    world.outages = vec![Outage { side: 0, port: 1, from: FROM, until: FROM + Span::from_us(50) }];
+    world.dead = |at, packet| packet.path.port() == 1 && (FROM..ALIVE).contains(&at);
+    let outcome = check(&world, "", "delivered 60000");
+    let [data, _] = used(&outcome, 1, FROM);
+    let probes: Vec<Time> =
+        outcome.sent.iter().filter(|s| s.side == 0 && s.packet.path.port() == 1 && is_probe(s)).map(|s| s.at).collect();
+    assert!(data[0] >= ALIVE, "{} is too early", data[0]);
+    // Ever more rarely, so that it comes back after no more than as long again.
+    let dead = probes.iter().filter(|at| (FROM..ALIVE).contains(at)).count();
+    assert!((5..10).contains(&dead), "{probes:?}");
+    assert!(data[0] < ALIVE + (ALIVE - FROM), "{}", data[0]);
+    // Nothing was lost with it but what was on its way.
+    let trusting = world.with(|profile| {
+        profile.path = PathConfig::Mrc(MrcConfig { port_probe: false, ..MrcConfig::default() });
+    });
+    let lost = check(&trusting, "", "delivered 60000").stats.retransmitted;
+    assert!(lost >= outcome.stats.retransmitted * 2, "{lost} and {}", outcome.stats.retransmitted);
+}
+
+#[test]
+fn two_ports_of_one_plane_that_come_back_one_after_the_other_do_not_wait_for_each_other() {
+    let from = Time(100_000_000);
+    let late = Time(2_000_000_000);
+    let mut world = planes().packets(60_000);
+    world.posts.push(Post { side: 1, connection: 0, bytes: 240_000_000, at: Time::ZERO });
+    world.outages = vec![
+        Outage { side: 0, port: 1, from, until: from + Span::from_us(50) },
+        Outage { side: 1, port: 1, from, until: late },
+    ];
+    let outcome = check(&world, "", "");
+    // The later one is answered by a NIC that does not use that plane yet, and says so: that is news for the other one.
+    let ready = late + MrcConfig::default().port_hold;
+    for data in used(&outcome, 1, from) {
+        assert!(data[0] > ready && data[0] < ready + RTT * 16, "{}", data[0]);
+    }
+}
+
+#[test]
+fn two_nics_whose_only_ports_come_back_together_go_on() {
+    let mut world = planes().ports(1).packets(6000);
+    let outage = |side| Outage { side, port: 0, from: Time(100_000_000), until: Time(200_000_000) };
+    world.outages = vec![outage(0), outage(1)];
+    let outcome = check(&world, "", "delivered 6000");
+    assert!(used(&outcome, 0, Time(200_000_000))[0].len() > 3000);
 }

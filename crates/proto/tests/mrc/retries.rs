@@ -3,21 +3,25 @@
 use super::lone;
 use std::collections::BTreeMap;
 use strandway_proto::packet::{Data, Flags, Header, Nack, NackReason, Offset, Psn};
-use strandway_proto::path::PathState;
+use strandway_proto::path::{MrcConfig, PathConfig, PathState};
 use strandway_proto::reliability::{MrcSackConfig, ReliabilityConfig};
 use strandway_proto::{
     Bytes, ConnectionId, Event, HostId, Message, MessageId, Packet, PathId, Ports, Profile, Span, Time,
 };
 
 /// Times at which PSN 0 leaves while nothing ever comes back, and when the connection fails.
-fn into_the_void(config: MrcSackConfig, until: Time) -> (Vec<Time>, Option<Time>) {
-    let profile =
-        Profile { reliability: ReliabilityConfig::MrcSack(config), ..Profile::preset("mrc").expect("a preset") };
+fn into_the_void(config: MrcSackConfig, probe_idle: bool, until: Time) -> (Vec<Time>, Option<Time>) {
+    let profile = Profile {
+        reliability: ReliabilityConfig::MrcSack(config),
+        path: PathConfig::Mrc(MrcConfig { probe_idle, ..MrcConfig::default() }),
+        ..Profile::preset("mrc").expect("a preset")
+    };
     let mut endpoint = lone(profile, 4);
     endpoint.post(Time::ZERO, ConnectionId(0), Message { id: MessageId(1), bytes: 10_000 });
     let (mut now, mut left, mut failed) = (Time::ZERO, Vec::new(), None);
     loop {
         while let Some(packet) = endpoint.poll_transmit(now, Ports::first(4)) {
+            assert_eq!(failed, None, "nothing more is sent, probes neither");
             if matches!(packet.header, Header::Data(data) if data.psn.get() == 0) {
                 left.push(now);
             }
@@ -42,13 +46,14 @@ fn into_the_void(config: MrcSackConfig, until: Time) -> (Vec<Time>, Option<Time>
 fn timers_are_linear_then_exponential_and_then_the_budget_is_used_up() {
     let first = Span::from_ns(1024) * 64;
     let config = MrcSackConfig { retries_linear: 3, retries_exponential: 4, ..MrcSackConfig::default() };
-    let (left, failed) = into_the_void(config, Time(10_000_000_000_000));
+    let (left, failed) = into_the_void(config, false, Time(10_000_000_000_000));
     let waits: Vec<u64> = left.windows(2).map(|w| (w[1] - w[0]).0 / first.0).collect();
     // 1.024 us * 2^6 is the smallest that is three times 10 us and 7.5 us.
     assert_eq!(waits, [1, 1, 1, 1, 2, 4, 8]);
     assert_eq!(failed, Some(*left.last().expect("it left") + first * 16));
+    assert_eq!(into_the_void(config, true, Time(10_000_000_000_000)).1, failed);
     // 25 exponential retries mean: for ever, each of them no later than the longest timeout.
-    let (left, failed) = into_the_void(MrcSackConfig::default(), Time(10_000_000_000_000));
+    let (left, failed) = into_the_void(MrcSackConfig::default(), false, Time(10_000_000_000_000));
     assert_eq!(failed, None);
     assert!(left.windows(2).all(|w| w[1] - w[0] <= MrcSackConfig::default().timeout_max));
     assert!(left.len() > 100, "{}", left.len());

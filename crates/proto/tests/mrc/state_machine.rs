@@ -124,7 +124,13 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
             Step::Probe(mask) => {
                 let due = model.due(now, mask);
                 match selector.take_probe(now, Ports { data: mask, control: mask }) {
-                    Some(PathProbe::Connection { path, number }) => {
+                    Some(probe) => {
+                        let (path, number) = match probe {
+                            PathProbe::Connection { path, number } => (path, number),
+                            PathProbe::Endpoint { path, number } => (path, u32::from(number)),
+                        };
+                        let endpoint = matches!(probe, PathProbe::Endpoint { .. });
+                        assert_eq!(endpoint, config.probe_idle, "reverse paths are off");
                         assert!(due.contains(&path), "{path:?} is not due");
                         assert!(number < 1 << 16, "a number has 16 bits on the wire");
                         let suspect = model.suspects.get_mut(&path).expect("a path assumed bad");
@@ -132,7 +138,6 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
                         suspect.at = now + BASE.scaled(config.probe_timeout);
                         model.pace = now + gap;
                     }
-                    Some(PathProbe::Endpoint { .. }) => panic!("reverse paths are off"),
                     None => assert!(due.is_empty(), "{due:?} are due"),
                 }
                 vec![model.evs.clone()]
@@ -144,8 +149,14 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
                     continue;
                 }
                 let (path, number) = asked[at % asked.len()];
-                selector.on_probe_answer(now, path, number, feedback);
-                model.answer(now, path, number, feedback)
+                if config.probe_idle {
+                    // The answer from NIC to NIC says no more than that it came.
+                    selector.on_answer(now, path, number as u16);
+                    model.answer(now, path, number, PathFeedback::Good)
+                } else {
+                    selector.on_probe_answer(now, path, number, feedback);
+                    model.answer(now, path, number, feedback)
+                }
             }
             Step::Stale(at, number) => {
                 let path = paths[at % paths.len()];
@@ -159,7 +170,7 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
         model.evs = after;
         assert_eq!(selector.turnover(), model.turnover);
         assert_eq!(selector.wants_probe(true), !model.due(now, all).is_empty());
-        assert!(!selector.wants_probe(false), "idle connections probe nothing");
+        assert!(!selector.wants_probe(false), "without work that is the connection's to decide");
         for plane in selector.planes() {
             let count = |status: PathStatus, active: &[bool]| {
                 let counts = |(p, (s, a)): &(&PathId, &(PathStatus, bool))| {
@@ -186,8 +197,9 @@ proptest! {
         backup in 0u32..17,
         active_min in prop_oneof![Just(0.0), Just(0.25), Just(1.0)],
         steps in steps(),
+        probe_idle in any::<bool>(),
     ) {
-        let config = MrcConfig { active, backup, active_min, reverse: false, ..MrcConfig::default() };
+        let config = MrcConfig { active, backup, active_min, probe_idle, reverse: false, ..MrcConfig::default() };
         run(config, ports, uplinks, &steps);
     }
 }
