@@ -358,7 +358,10 @@ impl Connection {
         self.stats.duplicates += u64::from(arrival.duplicate);
         self.stats.marked += u64::from(marked);
         self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
+        let shunned = arrival.fresh && self.shuns(packet.path, marked);
         if let Some((ack, flags)) = arrival.ack {
+            // The wire says one of both.
+            let flags = if shunned { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
             let path = self.path.reply_path(now, packet.path);
             reply(self.control(path, flags, Header::Ack(ack)));
         }

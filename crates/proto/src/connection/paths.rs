@@ -2,10 +2,22 @@
 
 use super::{Connection, Replies};
 use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
-use crate::path::{MrcConfig, PathConfig, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::path::{AnyPath, MrcConfig, PathConfig, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::profile::WireFormat;
 use crate::units::Time;
 
 impl Connection {
+    /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look; and only MRC's
+    /// wire can say it.
+    #[inline]
+    pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
+        let on = matches!(&self.profile.path, PathConfig::Mrc(config) if config.shun_marks > 0);
+        if !on || self.profile.wire != WireFormat::Mrc {
+            return false;
+        }
+        if let AnyPath::Mrc(mrc) = &mut self.path { mrc.is_to_shun(path, marked) } else { false }
+    }
+
     /// These of our NIC's ports are up from now on.
     pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
         self.path.on_ports(now, up);

@@ -7,6 +7,7 @@
 mod probes;
 mod reverse;
 mod set;
+mod shun;
 
 use super::spread::{PORTS_MAX, next_port};
 use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
@@ -18,6 +19,7 @@ use crate::units::{Rate, Span, Time};
 use probes::Probes;
 use reverse::Reverse;
 use set::EvSet;
+use shun::Shun;
 
 parameters! {
     /// MRC's set of entropy values, and what is done about ports.
@@ -30,6 +32,9 @@ parameters! {
         active_min: f64 = 0.25, 0.0..=1.0, "OCP MRC 1.0, samples: ev_count / 4";
         /// Pass a path over once when a packet was marked or trimmed on it.
         skip_marked: bool = true, 0.0..=1.0, "OCP MRC 1.0: SKIP; false is the ablation";
+        /// As receiver, call a path persistently bad ("always skip") that marked so many packets in a row while the others of its
+        /// plane are clean; zero: never.
+        shun_marks: u32 = 0, 0.0..=1.0e6, "OCP MRC 1.0 leaves the criterion open; ours: never, or else 8";
         /// Probes in a row that must succeed before a path that was taken out comes back.
         probe_successes: u32 = 3, 1.0..=255.0, "ours: the paper says enough probes over time";
         /// The first probe follows after so many base RTTs, and so does each after a success.
@@ -62,6 +67,8 @@ pub struct Mrc {
     set: EvSet,
     probes: Probes,
     reverse: Reverse,
+    /// What we hold against the peer's paths, as receiver.
+    shun: Option<Shun>,
     random: Random,
     /// Our ports that are up.
     local: u32,
@@ -94,6 +101,7 @@ impl Mrc {
             set,
             probes: Probes::new(config, base_rtt, gap),
             reverse: Reverse::new(config.reverse, ports, base_rtt),
+            shun: Shun::new(config.shun_marks),
             turn: random.below(u32::from(ports)) as u8,
             random,
             local: all,
@@ -123,6 +131,11 @@ impl Mrc {
     /// Active paths that packets may take.
     fn active_good(&self) -> u32 {
         (0..self.ports).filter(|&port| self.is_usable(port)).map(|port| self.set.good(port)).sum()
+    }
+
+    /// A packet of the peer's arrived by `path`: is that path persistently bad?
+    pub(crate) fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
+        self.shun.as_mut().is_some_and(|shun| shun.is_bad(path, marked))
     }
 
     /// A path has lost a packet, timed out, or is said to be persistently bad.

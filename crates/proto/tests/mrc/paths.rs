@@ -4,9 +4,9 @@ use super::pair_support::{Post, RTT, Sent, check};
 use super::{BASE, build, lone, planes, states};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use strandway_proto::packet::Header;
+use strandway_proto::packet::{Flags, Header};
 use strandway_proto::path::{MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector};
-use strandway_proto::{ConnectionId, HostId, Message, MessageId, PathId, Ports, Profile, Time};
+use strandway_proto::{ConnectionId, HostId, Message, MessageId, Packet, PathId, Ports, Profile, Time};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
@@ -214,4 +214,29 @@ fn with_every_path_bad_or_all_but_denied_it_still_sends() {
     assert!(endpoint.allow_path(Time::ZERO, id, paths[3]));
     assert_eq!(endpoint.poll_transmit(Time::ZERO, Ports::first(2)).expect("a packet").path, paths[3]);
     assert_eq!(endpoint.planes(id).iter().map(|p| p.denied).sum::<u32>(), paths.len() as u32 - 1);
+}
+
+#[test]
+fn a_path_that_marks_everything_is_shunned_if_the_receiver_is_to_say_so_and_only_if_others_do_not() {
+    const BUSY: PathId = PathId::new(2, 5);
+    let run = |shun_marks: u32, marked: fn(&Packet) -> bool| {
+        let mut world = planes().packets(12_000).with(|profile| {
+            profile.path = PathConfig::Mrc(MrcConfig { shun_marks, ..MrcConfig::default() });
+        });
+        world.marked = marked;
+        let outcome = check(&world, "", "again 0, timeouts 0, delivered 12000");
+        let said = outcome.acks().filter(|(s, _)| s.packet.flags.has(Flags::ALWAYS_SKIP));
+        let said: Vec<PathId> = said.map(|(_, ack)| ack.path).collect();
+        assert!(said.iter().all(|&path| path == BUSY), "{said:?}");
+        (said.len(), outcome.data().filter(|(s, _)| s.packet.path == BUSY).count())
+    };
+    let one: fn(&Packet) -> bool = |packet| packet.path == BUSY && matches!(packet.header, Header::Data(_));
+    let plane: fn(&Packet) -> bool = |packet| packet.path.port() == 2 && matches!(packet.header, Header::Data(_));
+    let (said, without) = run(0, one);
+    assert_eq!(said, 0);
+    let (said, with) = run(8, one);
+    // After every eight packets by it, until probes bring it back.
+    assert!(said > 3 && with.abs_diff(said * 8) <= 8, "{said} times, {with} packets");
+    assert!(with * 4 < without * 3, "{with} packets by it, and {without} without");
+    assert_eq!(run(8, plane).0, 0, "a plane all of which is busy has no bad path");
 }

@@ -64,6 +64,8 @@ pub(crate) struct World {
     pub(crate) blocked: u32,
     /// What leaves at this time is lost, silently.
     pub(crate) dead: fn(Time, &Packet) -> bool,
+    /// What is marked whatever chance says.
+    pub(crate) marked: fn(&Packet) -> bool,
     pub(crate) outages: Vec<Outage>,
     pub(crate) seed: u64,
 }
@@ -85,6 +87,7 @@ impl World {
             chance: Chance::default(),
             blocked: 0,
             dead: |_, _| false,
+            marked: |_| false,
             outages: vec![],
             seed: 1,
         }

@@ -229,7 +229,8 @@ impl<'a> Pair<'a> {
         if cut || (world.dead)(now, &packet) {
             return;
         }
-        for (late, packet) in self.wire.carry(side, &packet) {
+        let marked = Packet { flags: packet.flags.with_if((world.marked)(&packet), Flags::CE), ..packet };
+        for (late, packet) in self.wire.carry(side, &marked) {
             self.order += 1;
             self.air.insert((end + DELAY + late, self.order), (1 - side, packet));
         }
