@@ -28,7 +28,7 @@ struct Rising {
     port: u8,
     /// When it has stayed for long enough or its next probe may leave, or, while one is on its way, when that one has failed.
     at: Time,
-    /// Between a failed probe and the next one; none before the first.
+    /// Between a failed probe and the next one, and the least time that a probe has; none before the first.
     interval: Option<Span>,
     /// The probe on its way: its number and path.
     asked: Option<(u16, PathId)>,
@@ -137,8 +137,9 @@ impl Endpoint {
                 continue;
             }
             let peer = ask(rising.peer);
-            rising.interval = rising.interval.or(Some(first));
-            rising.at = now + base_rtt(peer).scaled(config.probe_timeout);
+            let interval = *rising.interval.get_or_insert(first);
+            // Peers that are slow to answer, as sleeping hosts are, have ever more time.
+            rising.at = now + base_rtt(peer).scaled(config.probe_timeout).max(interval);
             let connection = &mut self.connections[peer.connection as usize];
             let Some(path) = connection.plane_path(rising.port) else { continue };
             ports.probe = ports.probe.wrapping_add(1);
@@ -162,7 +163,6 @@ impl Endpoint {
         let Some(rising) = ports.rising.iter_mut().find(|r| r.asked == asked) else { return };
         rising.asked = None;
         rising.ok += 1;
-        rising.interval = None;
         let peer = &ports.peers[rising.peer % ports.peers.len()];
         rising.at = now + self.connections[peer.connection as usize].base_rtt().scaled(ports.config.probe_first);
         self.raise(now);
