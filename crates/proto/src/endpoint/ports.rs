@@ -265,12 +265,13 @@ impl Endpoint {
                 self.settle(now, other as u32);
             }
         }
-        // What failed to be answered may have been their fault.
+        // What they failed to answer they may answer now. Copies of the news find a probe that has just left.
         let Some(ports) = &mut self.ports else { return };
+        let first = self.connections[id as usize].base_rtt().scaled(ports.config.probe_first);
         for rising in &mut ports.rising {
-            if has(up, rising.port) && rising.interval.is_some() {
-                rising.interval = None;
-                rising.at = if rising.asked.is_some() { rising.at } else { now };
+            if has(up, rising.port) && rising.interval.is_some_and(|interval| interval > first) {
+                let peer = ports.peers.iter().position(|p| p.host == peer).unwrap_or(rising.peer);
+                *rising = Rising { peer, ..Rising::new(rising.port, now) };
             }
         }
         self.raise(now);

@@ -123,7 +123,11 @@ fn a_port_that_comes_back_to_a_plane_that_is_dead_is_not_used_before_the_plane_a
 fn two_ports_of_one_plane_that_come_back_one_after_the_other_do_not_wait_for_each_other() {
     let from = Time(100_000_000);
     let late = Time(2_000_000_000);
-    let mut world = planes().packets(60_000);
+    // A short hold, or the first one's next probe would come within it.
+    let port_hold = Span::from_us(50);
+    let mut world = planes().packets(60_000).with(|profile| {
+        profile.path = PathConfig::Mrc(MrcConfig { port_hold, ..MrcConfig::default() });
+    });
     world.posts.push(Post { side: 1, connection: 0, bytes: 240_000_000, at: Time::ZERO });
     world.outages = vec![
         Outage { side: 0, port: 1, from, until: from + Span::from_us(50) },
@@ -131,7 +135,7 @@ fn two_ports_of_one_plane_that_come_back_one_after_the_other_do_not_wait_for_eac
     ];
     let outcome = check(&world, "", "");
     // The later one is answered by a NIC that does not use that plane yet, and says so: that is news for the other one.
-    let ready = late + MrcConfig::default().port_hold;
+    let ready = late + port_hold;
     for data in used(&outcome, 1, from) {
         assert!(data[0] > ready && data[0] < ready + RTT * 16, "{}", data[0]);
     }
