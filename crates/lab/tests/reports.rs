@@ -205,7 +205,7 @@ fn a_series_shows_a_port_that_goes_down_and_comes_back() {
     };
     for plane in 0..4 {
         assert!(mean(plane, 10..20) > 75.0, "plane {plane} before: {}", mean(plane, 10..20));
-        assert!(mean(plane, 50..60) > 75.0, "plane {plane} after: {}", mean(plane, 50..60));
+        assert!(mean(plane, 65..75) > 75.0, "plane {plane} after: {}", mean(plane, 65..75));
         assert_eq!(mean(plane, 26..38) == 0.0, plane == 2, "plane {plane} meanwhile: {}", mean(plane, 26..38));
     }
     assert_eq!(series.planes_gbps, watched.planes_gbps, "there is no other flow");

@@ -1,13 +1,12 @@
 //! One connection: the only file that knows reliability, congestion control and path selection together.
 
+mod paths;
 mod sharing;
 
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
-use crate::packet::{
-    Ack, Answer, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Operation, Packet, PathId, Ports, Psn,
-};
-use crate::path::{AnyPath, MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
+use crate::path::{AnyPath, PathConfig, PathFeedback, PathSelector};
 use crate::profile::{Environment, Profile};
 use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
 use crate::rng::Random;
@@ -24,6 +23,17 @@ pub(crate) enum Polled {
     Blocked,
     /// There is something, but no free port leads its way.
     NoPort,
+}
+
+/// What a connection does while it has nothing to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    /// Nothing.
+    Silent,
+    /// It probes the paths that are bad.
+    Probes,
+    /// Nothing, for ever: it has failed, and the application has been told.
+    Failed,
 }
 
 /// Control packets that an input calls for, in order.
@@ -47,8 +57,7 @@ pub(crate) struct Connection {
     pub(crate) stats: ConnectionStats,
     /// Is it in the endpoint's ready list?
     pub(crate) ready: bool,
-    /// Has the application been told that it failed?
-    failure_told: bool,
+    idle: Idle,
     /// Packets that may still follow the last one on its path.
     burst_left: u16,
     burst_path: PathId,
@@ -84,7 +93,10 @@ impl Connection {
             receiver: profile.reliability.build_receiver(&profile.transport),
             stats: ConnectionStats::default(),
             ready: false,
-            failure_told: false,
+            idle: match &profile.path {
+                PathConfig::Mrc(config) if config.probe_idle => Idle::Probes,
+                _ => Idle::Silent,
+            },
             burst_path: PathId(0),
             burst_left: 0,
             timer: Time::NEVER,
@@ -121,42 +133,13 @@ impl Connection {
         self.sharing.is_none() && self.profile.congestion.is_per_destination()
     }
 
-    pub(crate) fn penalties(&self) -> Vec<u32> {
-        self.path.penalties()
-    }
-
-    pub(crate) fn planes(&self) -> Vec<PlaneStates> {
-        self.path.planes()
-    }
-
-    pub(crate) fn path_states(&self) -> Vec<PathState> {
-        self.path.path_states()
-    }
-
-    pub(crate) fn path_turnover(&self) -> [u64; 3] {
-        self.path.turnover()
-    }
-
-    pub(crate) fn deny_path(&mut self, now: Time, path: PathId) -> bool {
-        self.path.deny(now, path)
-    }
-
-    pub(crate) fn allow_path(&mut self, now: Time, path: PathId) -> bool {
-        self.path.allow(now, path)
-    }
-
     pub(crate) fn peer(&self) -> HostId {
         self.peer
     }
 
-    /// MRC's parameters, if its path selector is MRC's.
-    pub(crate) fn mrc(&self) -> Option<MrcConfig> {
-        if let PathConfig::Mrc(config) = &self.profile.path { Some(*config) } else { None }
-    }
-
-    /// A path on this plane, if there is such a plane.
-    pub(crate) fn plane_path(&mut self, port: u8) -> Option<PathId> {
-        self.path.plane_path(port)
+    /// The shortest round trip seen, or what the world said.
+    pub(crate) fn base_rtt(&self) -> Span {
+        self.base_rtt
     }
 
     pub(crate) fn window(&self) -> Bytes {
@@ -216,7 +199,7 @@ impl Connection {
                 return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
             }
         }
-        probes |= self.path.wants_probe(self.is_active());
+        probes |= self.path.wants_probe(self.is_active() || self.idle == Idle::Probes);
         if probes && let Some(probe) = self.path.take_probe(now, free) {
             self.stats.probes += 1;
             return Polled::Packet(self.path_probe(probe), true);
@@ -268,19 +251,19 @@ impl Connection {
             self.burst_left -= 1;
             return Some(self.burst_path);
         }
-        let path = self.path.next(now, free)?;
+        let mut path = self.path.next(now, free)?;
+        // MRC: what goes again takes another path than it took, where there is one. Where a round ends and the next one
+        // begins, a path may come twice in a row, but never three times.
+        if matches!(self.path, AnyPath::Mrc(_))
+            && let Some(named) = self.reliability.retry_path()
+        {
+            for _ in 0..2 {
+                path = if path == named { self.path.next(now, free).unwrap_or(path) } else { path };
+            }
+        }
         self.burst_left = (self.profile.transport.burst - 1) as u16;
         self.burst_path = path;
         Some(path)
-    }
-
-    fn path_probe(&self, probe: PathProbe) -> Packet {
-        match probe {
-            PathProbe::Connection { path, number } => self.control(path, Flags::NONE, Header::Probe { number }),
-            PathProbe::Endpoint { path, number } => {
-                self.control(path, Flags::NONE, Header::Operation { number, operation: Operation::PathProbe })
-            }
-        }
     }
 
     /// Is there anything to send or on its way?
@@ -294,14 +277,14 @@ impl Connection {
     pub(crate) fn wants(&self) -> bool {
         self.reliability.has_next()
             || self.reliability.wants_probe()
-            || self.path.wants_probe(self.reliability.in_flight().0 > 0)
+            || self.path.wants_probe(self.idle == Idle::Probes || self.reliability.in_flight().0 > 0)
     }
 
     /// Does it have something to send that does not wait for the window?
     pub(crate) fn wants_at_once(&self) -> bool {
         self.reliability.next_is_urgent()
             || self.reliability.wants_probe()
-            || self.path.wants_probe(self.reliability.in_flight().0 > 0)
+            || self.path.wants_probe(self.idle == Idle::Probes || self.reliability.in_flight().0 > 0)
     }
 
     /// Does its path selector want a probe though there may be nothing to send?
@@ -312,8 +295,10 @@ impl Connection {
 
     /// Has it failed since this was last asked?
     pub(crate) fn take_failure(&mut self) -> bool {
-        let news = self.reliability.failed() && !self.failure_told;
-        self.failure_told |= news;
+        let news = self.reliability.failed() && self.idle != Idle::Failed;
+        if news {
+            self.idle = Idle::Failed;
+        }
         news
     }
 
@@ -322,7 +307,7 @@ impl Connection {
     pub(crate) fn deadline(&self, now: Time) -> Time {
         let mut deadline = self.reliability.deadline();
         let path = self.path.deadline();
-        if path < deadline && self.is_active() {
+        if path < deadline && (self.idle == Idle::Probes || self.is_active()) {
             deadline = path;
         }
         if self.pace_at > now && self.reliability.has_next() { deadline.min(self.pace_at) } else { deadline }
@@ -336,33 +321,6 @@ impl Connection {
         if self.path.deadline() <= now {
             self.path.on_timeout(now);
         }
-    }
-
-    /// These of our NIC's ports are up from now on.
-    pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
-        self.path.on_ports(now, up);
-    }
-
-    /// The peer says which of its NIC's ports are up.
-    pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
-        self.path.on_peer_ports(now, number, up);
-    }
-
-    pub(crate) fn handle_operation(
-        &mut self,
-        now: Time,
-        packet: &Packet,
-        number: u16,
-        operation: Operation,
-        reply: Replies<'_>,
-    ) {
-        let answer = Answer { port_status: operation != Operation::PathProbe, number, path: packet.path };
-        let path = self.path.reply_path(now, packet.path);
-        reply(self.control(path, Flags::NONE, Header::Answer(answer)));
-    }
-
-    pub(crate) fn handle_answer(&mut self, now: Time, answer: &Answer) {
-        self.path.on_answer(now, answer.path, answer.number);
     }
 
     fn take_losses(&mut self, now: Time) {
@@ -400,7 +358,10 @@ impl Connection {
         self.stats.duplicates += u64::from(arrival.duplicate);
         self.stats.marked += u64::from(marked);
         self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
+        let shunned = arrival.fresh && self.shuns(packet.path, marked);
         if let Some((ack, flags)) = arrival.ack {
+            // The wire says one of both.
+            let flags = if shunned { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
             let path = self.path.reply_path(now, packet.path);
             reply(self.control(path, flags, Header::Ack(ack)));
         }

@@ -87,6 +87,18 @@ pub struct Endpoint {
     destinations: BTreeMap<contexts::Destination, u32>,
 }
 
+/// Is this port one of these?
+#[inline]
+fn has(ports: u32, port: u8) -> bool {
+    // A peer may have made a port up.
+    ports.checked_shr(u32::from(port)).unwrap_or(0) & 1 == 1
+}
+
+/// The packet, by the lowest of these ports.
+fn redirected(packet: Packet, ports: u32) -> Packet {
+    Packet { path: PathId::new(ports.trailing_zeros() as u8, packet.path.entropy()), ..packet }
+}
+
 /// Stands for the ports rather than a connection in the timer heap.
 const PORTS_TIMER: u32 = u32::MAX;
 
@@ -208,7 +220,10 @@ impl Endpoint {
             Header::Answer(Answer { port_status: true, number, .. }) => {
                 return self.handle_status_answer(now, id, *number);
             }
-            Header::Answer(answer) => connection.handle_answer(now, answer),
+            Header::Answer(answer) => {
+                connection.handle_answer(now, answer);
+                self.handle_port_answer(now, answer);
+            }
         }
         while let Some(message) = self.connections[id as usize].reliability.take_finished() {
             self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
@@ -320,16 +335,15 @@ impl Endpoint {
     /// may be the dead ones, by its own port only.
     #[inline]
     fn take_control(&mut self, free: Ports) -> Option<Packet> {
+        if self.planes_differ {
+            return self.take_control_of(free.control);
+        }
         let free = free.control & self.up;
         if free == 0 {
             return None;
         }
-        let packet = if self.planes_differ { self.take_control_of(free) } else { self.control.pop_front() };
-        let mut packet = packet?;
-        if free.checked_shr(u32::from(packet.path.port())).unwrap_or(0) & 1 == 0 {
-            packet.path = PathId::new(free.trailing_zeros() as u8, packet.path.entropy());
-        }
-        Some(packet)
+        let packet = self.control.pop_front()?;
+        Some(if has(free, packet.path.port()) { packet } else { redirected(packet, free) })
     }
 
     /// Is there anything that `poll_transmit` might give, ports and pace permitting?

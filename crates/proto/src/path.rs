@@ -125,13 +125,13 @@ pub trait PathSelector: Send {
     fn on_probe_answer(&mut self, now: Time, path: PathId, _number: u32, feedback: PathFeedback) {
         self.on_feedback(now, path, feedback);
     }
-    /// When to call `on_timeout` while the connection has work; [`Time::NEVER`] for selectors without timers.
+    /// When to call `on_timeout` while the connection is active; [`Time::NEVER`] for selectors without timers.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
     /// The deadline has passed.
     fn on_timeout(&mut self, _now: Time) {}
-    /// Is a probe due? `active`: the connection has something to send or in flight.
+    /// Is a probe due? `active`: the connection has something to send or in flight, or probes whether it has or not.
     fn wants_probe(&self, _active: bool) -> bool {
         false
     }

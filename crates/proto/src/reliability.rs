@@ -180,6 +180,17 @@ impl ReliabilityConfig {
     }
 }
 
+impl AnyReliability {
+    /// The path by which the packet that goes again next last left, if one is to go again and that is known.
+    #[inline]
+    pub(crate) fn retry_path(&self) -> Option<PathId> {
+        match self {
+            AnyReliability::SelectiveRepeat(r) => r.retry_path(),
+            AnyReliability::GoBackN(_) | AnyReliability::Custom(_) => None,
+        }
+    }
+}
+
 macro_rules! each {
     ($self:expr, $r:ident => $call:expr) => {
         match $self {

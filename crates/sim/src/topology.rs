@@ -11,8 +11,13 @@
 //! | ports of a tier-1 switch: first down, then up | behind the former |
 //! | ports of a core: down | behind the former |
 
+mod distance;
+mod names;
+
+pub use names::LinkGroup;
+
 use strandway_proto::HostId;
-use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_proto::units::{Rate, Span};
 
 /// A directed link, or the port that feeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,23 +95,6 @@ pub struct Topology {
     spine_down: u32,
     spine_up: u32,
     core_down: u32,
-}
-
-/// A group of like links: same level, direction and plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkGroup {
-    /// Such as "leaf->spine" or "host->leaf.p3".
-    pub name: String,
-    /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
-    pub level: usize,
-    /// Towards the core?
-    pub up: bool,
-    /// The plane.
-    pub plane: u8,
-    /// How many links.
-    pub links: u32,
-    /// Their rate.
-    pub rate: Rate,
 }
 
 /// Where a port leads.
@@ -295,16 +283,6 @@ impl Topology {
         &self.levels[level]
     }
 
-    /// What a packet waits inside a switch of this kind before it can leave; zero for hosts.
-    pub const fn latency_inside(&self, kind: NodeKind) -> Span {
-        match kind {
-            NodeKind::Host => Span::ZERO,
-            NodeKind::Leaf => self.switch_latency[0],
-            NodeKind::Spine => self.switch_latency[1],
-            NodeKind::Core => self.switch_latency[2],
-        }
-    }
-
     /// First link number of each kind of feeding node, and the number of links.
     pub const fn link_bases(&self) -> [u32; 5] {
         let planes = self.shape.planes as u32;
@@ -475,150 +453,13 @@ impl Topology {
         let (first, count) = self.ports_of(from);
         (first.0..first.0 + count).map(LinkId).filter(|&l| self.ends(l).is_some_and(|e| e.to == to)).collect()
     }
-
-    /// The groups of like links, by level, up before down, then by plane.
-    pub fn groups(&self) -> Vec<LinkGroup> {
-        let tier1 = if self.tiers() == 2 { "spine" } else { "agg" };
-        let names = [["host->leaf", "leaf->host"], ["leaf->", "->leaf"], ["agg->core", "core->agg"]];
-        let mut groups = Vec::new();
-        let counts = [self.shape.hosts, self.leaves * self.leaf_up(), self.spines * self.spine_up];
-        for level in 0..self.tiers() {
-            for (direction, name) in names[level].iter().enumerate() {
-                let name = match (level, direction) {
-                    (1, 0) => format!("{name}{tier1}"),
-                    (1, _) => format!("{tier1}{name}"),
-                    _ => (*name).to_string(),
-                };
-                for plane in 0..self.shape.planes {
-                    let name = if self.shape.planes > 1 { format!("{name}.p{plane}") } else { name.clone() };
-                    let rate = self.levels[level].rate;
-                    groups.push(LinkGroup { name, level, up: direction == 0, plane, links: counts[level], rate });
-                }
-            }
-        }
-        groups
-    }
-
-    /// The index into [`Topology::groups`] of a link's group.
-    pub const fn group_index(&self, ends: &LinkEnds) -> usize {
-        (ends.level * 2 + !ends.up as usize) * self.shape.planes as usize + ends.plane as usize
-    }
-
-    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; with several planes switches end in `.p2`.
-    pub fn node_name(&self, node: NodeId) -> String {
-        let (kind, index, plane) = self.describe(node);
-        let name = match kind {
-            NodeKind::Host => return format!("host{index}"),
-            NodeKind::Leaf => format!("leaf{index}"),
-            NodeKind::Spine if self.tiers() == 2 => format!("spine{index}"),
-            NodeKind::Spine => format!("agg{}.{}", index / self.shape.spines, index % self.shape.spines),
-            NodeKind::Core => format!("core{index}"),
-        };
-        if self.shape.planes > 1 { format!("{name}.p{plane}") } else { name }
-    }
-
-    /// The node of that name, as [`Topology::node_name`] writes it.
-    pub fn node_named(&self, name: &str) -> Option<NodeId> {
-        let number = |text: &str, below: u32| text.parse::<u32>().ok().filter(|&n| n < below);
-        if let Some(rest) = name.strip_prefix("host") {
-            return number(rest, self.shape.hosts).map(NodeId);
-        }
-        let (name, plane) = match name.rsplit_once(".p") {
-            Some((name, plane)) => (name, number(plane, u32::from(self.shape.planes))? as u8),
-            None if self.shape.planes == 1 => (name, 0),
-            None => return None,
-        };
-        if let Some(rest) = name.strip_prefix("leaf") {
-            return number(rest, self.leaves).map(|n| self.leaf(n, plane));
-        }
-        if let Some(rest) = name.strip_prefix("spine").filter(|_| self.tiers() == 2) {
-            return number(rest, self.spines).map(|n| self.spine(n, plane));
-        }
-        if let Some(rest) = name.strip_prefix("agg").filter(|_| self.tiers() == 3) {
-            let (pod, index) = rest.split_once('.')?;
-            let spine = number(pod, self.pods)? * self.shape.spines + number(index, self.shape.spines)?;
-            return Some(self.spine(spine, plane));
-        }
-        if let Some(rest) = name.strip_prefix("core") {
-            return number(rest, self.cores).map(|n| self.core(n, plane));
-        }
-        None
-    }
-
-    /// A link's name: `host0->leaf0`, `leaf0->spine3`; of parallel links the second and further end in `#1`, `#2`, ….
-    pub fn link_name(&self, link: LinkId) -> String {
-        let Some(ends) = self.ends(link) else { return format!("unused port {}", link.0) };
-        let name = format!("{}->{}", self.node_name(ends.from), self.node_name(ends.to));
-        let bundle = match ends.level {
-            0 => 1,
-            1 => self.shape.leaf_bundle,
-            _ => self.shape.pods.map_or(1, |p| p.core_bundle),
-        };
-        let first = self.ports_of(ends.from).0.0;
-        let down = match self.describe(ends.from).0 {
-            NodeKind::Leaf => self.shape.hosts_per_leaf,
-            NodeKind::Spine => self.spine_down,
-            _ => 0,
-        };
-        let port = link.0 - first;
-        let nth = if ends.up { (port - down.min(port)) % bundle } else { port % bundle };
-        if nth == 0 { name } else { format!("{name}#{nth}") }
-    }
-
-    /// The shortest propagation delay of any link.
-    pub fn shortest_latency(&self) -> Span {
-        self.levels[..self.tiers()].iter().map(|l| l.latency).min().unwrap_or(Span::ZERO)
-    }
-
-    /// Number of links between two hosts: 2 below one leaf, 4 over tier 1, 6 over cores.
-    pub const fn hops(&self, a: HostId, b: HostId) -> usize {
-        let (leaf_a, leaf_b) = (a.0 / self.shape.hosts_per_leaf, b.0 / self.shape.hosts_per_leaf);
-        if leaf_a == leaf_b {
-            2
-        } else if self.pod_of_leaf(leaf_a).0 == self.pod_of_leaf(leaf_b).0 {
-            4
-        } else {
-            6
-        }
-    }
-
-    /// One-way time of a packet of `bytes` over `hops` links without queueing: all of it on every link, or, where switches cut
-    /// through, on the last one alone.
-    pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
-        let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
-        let rate = self.levels[0].rate;
-        let mut total =
-            if self.cut_through { Span(rate.time_for(bytes).0 - rate.time_for(each).0) } else { Span::ZERO };
-        for level in 0..hops / 2 {
-            let link = &self.levels[level];
-            total += (link.rate.time_for(each) + link.latency) * 2;
-            total += self.switch_latency[level] * if level + 1 == hops / 2 { 1 } else { 2 };
-        }
-        total
-    }
-
-    /// Most links between any two hosts of this fabric.
-    pub const fn longest_hops(&self) -> usize {
-        if self.leaves <= 1 {
-            2
-        } else if self.pods > 1 {
-            6
-        } else {
-            4
-        }
-    }
-
-    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queueing.
-    pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
-        self.one_way(bytes, self.longest_hops()) + self.one_way(ack, self.longest_hops())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shapes() -> Vec<Topology> {
+    pub(super) fn shapes() -> Vec<Topology> {
         let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
         let base = Shape { hosts: 30, planes: 1, hosts_per_leaf: 4, spines: 3, leaf_bundle: 2, pods: None };
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
@@ -646,26 +487,5 @@ mod tests {
                 assert_eq!(group.links, count, "{}", group.name);
             }
         }
-    }
-
-    #[test]
-    fn nodes_are_found_by_their_names() {
-        for topology in shapes() {
-            for node in (0..topology.nodes()).map(NodeId) {
-                assert_eq!(topology.node_named(&topology.node_name(node)), Some(node));
-            }
-            for wrong in ["host30000", "leaf", "spine99", "core-1", "agg0", "x", "leaf0.p9", ""] {
-                assert_eq!(topology.node_named(wrong), None, "{wrong}");
-            }
-        }
-    }
-
-    #[test]
-    fn base_rtt_of_the_reference_fabric_is_the_published_one() {
-        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
-        let shape = Shape { hosts: 128, planes: 1, hosts_per_leaf: 16, spines: 16, leaf_bundle: 1, pods: None };
-        let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
-        // 8 us of propagation, four times 4,150 B and four times 64 B at 20 ps a byte.
-        assert_eq!(topology.base_rtt(Bytes(4150), Bytes(64)), Span(8_000_000 + 4 * 83_000 + 4 * 1_280));
     }
 }

@@ -72,9 +72,10 @@ fn a_port_that_goes_down_takes_its_plane_to_nothing_and_back() {
         assert_eq!(usable(30), [true; 4]);
         assert_eq!(usable(50), [true, true, false, true], "the port is down");
         assert_eq!(usable(70), [true, true, false, true], "the port is up, but on hold");
-        assert_eq!(usable(100), [true; 4]);
+        assert_eq!(usable(86), [true, true, false, true], "three probes take their round trips");
+        assert_eq!(usable(130), [true; 4]);
         for plane in 0..4 {
-            let [before, down, after] = [20..36, 52..80, 100..116].map(|us| carried(&m, plane, us));
+            let [before, down, after] = [20..36, 52..86, 130..146].map(|us| carried(&m, plane, us));
             let line_rate = |bytes: u64| (150_000..=205_000).contains(&bytes);
             assert!(line_rate(before), "plane {plane} before: {before} B in 16 us");
             assert!(line_rate(after), "plane {plane} after: {after} B in 16 us");

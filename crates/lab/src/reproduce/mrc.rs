@@ -385,6 +385,12 @@ fn unknowns(table: &mut Table) {
         "all-to-all of 64 kB, RoCEv2 with 16 queue pairs over MRC on one plane of 400 Gb/s, too".into(),
         over(on_roce(all_to_all_of("64 kB"), 16), one(all_to_all_of("64 kB"))),
     );
+    let sixteen = one(all_to_all_of("64 kB")).set("workload.connections", 16);
+    e7(
+        "all-to-all/64kb/1-plane.16",
+        "all-to-all of 64 kB, both with sixteen connections and on one plane of 400 Gb/s".into(),
+        over(on_roce(all_to_all_of("64 kB"), 16), sixteen.set("profile.nscc.per_destination", false)),
+    );
     e7(
         "all-to-all/256kb/queue",
         "all-to-all of 256 kB, RoCEv2 with 16 queue pairs over MRC with queues of 3 BDP".into(),

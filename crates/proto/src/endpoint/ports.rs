@@ -1,23 +1,56 @@
-//! What an endpoint does about its NIC's ports: its connections learn at once that one is down, and so do its peers.
+//! What an endpoint does about its NIC's ports: its connections learn at once that one is down, and so do its peers. One
+//! that comes back has to stay up for a while, and then to be answered by a peer through it several times in a row.
 //!
 //! Only connections whose path selector is MRC's take part; without any, nothing is remembered or sent.
 
-use super::{Endpoint, PORTS_TIMER};
-use crate::packet::{Flags, Header, HostId, Operation, Packet};
+use super::{Endpoint, PORTS_TIMER, has, redirected};
+use crate::packet::{Answer, Flags, Header, HostId, Operation, Packet, PathId};
 use crate::path::MrcConfig;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 
 /// What is known of our ports, from the first change on.
 pub(super) struct PortStates {
-    /// Ports that came back and have to stay for a while first, and when that is over.
-    rising: Vec<(Time, u8)>,
+    /// Ports that came back and are not used yet.
+    rising: Vec<Rising>,
     /// The number of the latest status.
     number: u16,
+    /// The number of the latest probe of a port.
+    probe: u16,
     peers: Vec<Peer>,
     config: MrcConfig,
     /// The valid entry in the endpoint's timer heap.
     timer: Time,
+}
+
+/// A port that came back and is not used yet.
+struct Rising {
+    port: u8,
+    /// When it has stayed for long enough or its next probe may leave, or, while one is on its way, when that one has failed.
+    at: Time,
+    /// Between a failed probe and the next one, and the least time that a probe has; none before the first.
+    interval: Option<Span>,
+    /// The probe on its way: its number and path.
+    asked: Option<(u16, PathId)>,
+    /// Probes in a row that were answered.
+    ok: u32,
+    /// Which of the peers is asked.
+    peer: usize,
+}
+
+impl Rising {
+    const fn new(port: u8, at: Time) -> Rising {
+        Rising { port, at, interval: None, asked: None, ok: 0, peer: 0 }
+    }
+
+    const fn is_probe(&self, packet: &Packet) -> bool {
+        is_probe(packet) && packet.path.port() == self.port
+    }
+}
+
+/// Is it the probe of a port? Those of paths never wait among the control packets.
+const fn is_probe(packet: &Packet) -> bool {
+    matches!(packet.header, Header::Operation { operation: Operation::PathProbe, .. })
 }
 
 /// One of the hosts that want to know.
@@ -42,31 +75,33 @@ const LOOKAHEAD: usize = 32;
 
 impl PortStates {
     fn next(&self) -> Time {
-        let rising = self.rising.iter().map(|r| r.0);
+        let rising = self.rising.iter().map(|r| r.at);
         rising.chain(self.peers.iter().map(|p| p.at)).min().unwrap_or(Time::NEVER)
     }
 }
 
 impl Endpoint {
     /// A port of our NIC went down, or is up again. Connections stop using it at once, and peers are told; a port that is up
-    /// again is used once it has stayed so for a while. To be called by the world that owns the ports.
+    /// again is used once it has stayed so for a while and peers have answered through it. To be called by the world that owns
+    /// the ports.
     pub fn handle_port(&mut self, now: Time, port: u8, up: bool) {
         if port >= 32 {
             return;
         }
         if self.ports.is_none() {
             let Some(config) = self.connections.iter().find_map(|c| c.mrc()) else { return };
-            let (peers, rising) = (Vec::new(), Vec::new());
-            self.ports = Some(Box::new(PortStates { rising, number: 0, peers, config, timer: Time::NEVER }));
+            let (peers, rising, timer) = (Vec::new(), Vec::new(), Time::NEVER);
+            self.ports = Some(Box::new(PortStates { rising, number: 0, probe: 0, peers, config, timer }));
         }
         let Some(ports) = &mut self.ports else { return };
         let bit = 1 << port;
         if up {
-            if self.up & bit == 0 && !ports.rising.iter().any(|r| r.1 == port) {
-                ports.rising.push((now + ports.config.port_hold, port));
+            if self.up & bit == 0 && !ports.rising.iter().any(|r| r.port == port) {
+                ports.rising.push(Rising::new(port, now + ports.config.port_hold));
             }
         } else {
-            ports.rising.retain(|r| r.1 != port);
+            ports.rising.retain(|r| r.port != port);
+            self.control.retain(|packet| !Rising::new(port, now).is_probe(packet));
             if self.up & bit != 0 {
                 self.up &= !bit;
                 self.announce(now);
@@ -76,18 +111,62 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
-    /// Ports that have stayed up for long enough are used again.
+    /// Ports that have stayed up for long enough are probed, and used again once enough probes were answered.
     fn raise(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
+        let config = &ports.config;
         let mut ready = 0;
-        ports.rising.retain(|&(at, port)| {
-            ready |= if at <= now { 1 << port } else { 0 };
-            at > now
-        });
+        for rising in &mut ports.rising {
+            if rising.at > now && rising.ok < config.probe_successes {
+                continue;
+            }
+            // Without another port there is nothing to lose; and answers of peers that are no better off might wait for ours.
+            let alone = self.up & self.nic & !(1 << rising.port) == 0;
+            if !config.port_probe || alone || ports.peers.is_empty() || rising.ok >= config.probe_successes {
+                ready |= 1 << rising.port;
+                continue;
+            }
+            let ask = |peer: usize| &ports.peers[peer % ports.peers.len()];
+            let base_rtt = |peer: &Peer| self.connections[peer.connection as usize].base_rtt();
+            let first = base_rtt(ask(rising.peer)).scaled(config.probe_first);
+            if rising.asked.take().is_some() {
+                // Unanswered: that peer may be the one to blame.
+                let interval = (rising.interval.unwrap_or(first) * 2).min(config.probe_max);
+                *rising =
+                    Rising { at: now + interval, interval: Some(interval), ok: 0, peer: rising.peer + 1, ..*rising };
+                continue;
+            }
+            let peer = ask(rising.peer);
+            let interval = *rising.interval.get_or_insert(first);
+            // Peers that are slow to answer, as sleeping hosts are, have ever more time.
+            rising.at = now + base_rtt(peer).scaled(config.probe_timeout).max(interval);
+            let connection = &mut self.connections[peer.connection as usize];
+            let Some(path) = connection.plane_path(rising.port) else { continue };
+            ports.probe = ports.probe.wrapping_add(1);
+            rising.asked = Some((ports.probe, path));
+            let header = Header::Operation { number: ports.probe, operation: Operation::PathProbe };
+            if self.control.len() < super::CONTROL_MAX {
+                self.control.push_back(connection.control(path, Flags::NONE, header));
+            }
+        }
         if ready != 0 {
+            ports.rising.retain(|r| ready >> r.port & 1 == 0);
             self.up |= ready;
             self.announce(now);
         }
+    }
+
+    /// A probe was answered: if it was one of a port, that is news of it.
+    pub(super) fn handle_port_answer(&mut self, now: Time, answer: &Answer) {
+        let Some(ports) = &mut self.ports else { return };
+        let asked = Some((answer.number, answer.path));
+        let Some(rising) = ports.rising.iter_mut().find(|r| r.asked == asked) else { return };
+        rising.asked = None;
+        rising.ok += 1;
+        let peer = &ports.peers[rising.peer % ports.peers.len()];
+        rising.at = now + self.connections[peer.connection as usize].base_rtt().scaled(ports.config.probe_first);
+        self.raise(now);
+        self.arm_ports(now);
     }
 
     /// The set of ports has changed: connections and peers must know.
@@ -158,15 +237,23 @@ impl Endpoint {
     }
 
     /// The first control packet whose own port is free; only one whose port is down may leave by another, since we cannot tell
-    /// here which planes lead to its peer. Few are looked at: a port is busy for one packet's time.
+    /// here which planes lead to its peer. A port that is not used yet is for its probes. Few are looked at: a port is busy for
+    /// one packet's time.
     pub(super) fn take_control_of(&mut self, free: u32) -> Option<Packet> {
+        if free == 0 {
+            return None;
+        }
+        let usable = free & self.up;
+        // A peer may have made a port up.
+        let strange = |port: u8| usable != 0 && !has(self.up & self.nic, port);
         let may = |packet: &Packet| {
-            let bit = 1u32.checked_shl(u32::from(packet.path.port())).unwrap_or(0);
-            // A peer may have made a port up.
-            free & bit != 0 || self.up & self.nic & bit == 0
+            let port = packet.path.port();
+            if is_probe(packet) { has(free, port) } else { has(usable, port) || strange(port) }
         };
         let at = self.control.iter().take(LOOKAHEAD).position(may)?;
-        self.control.remove(at)
+        let packet = self.control.remove(at)?;
+        let stays = is_probe(&packet) || has(usable, packet.path.port());
+        Some(if stays { packet } else { redirected(packet, usable) })
     }
 
     /// A peer says which of its ports are up: all connections to it should know.
@@ -178,6 +265,17 @@ impl Endpoint {
                 self.settle(now, other as u32);
             }
         }
+        // What they failed to answer they may answer now. Copies of the news find a probe that has just left.
+        let Some(ports) = &mut self.ports else { return };
+        let first = self.connections[id as usize].base_rtt().scaled(ports.config.probe_first);
+        for rising in &mut ports.rising {
+            if has(up, rising.port) && rising.interval.is_some_and(|interval| interval > first) {
+                let peer = ports.peers.iter().position(|p| p.host == peer).unwrap_or(rising.peer);
+                *rising = Rising { peer, ..Rising::new(rising.port, now) };
+            }
+        }
+        self.raise(now);
+        self.arm_ports(now);
     }
 
     /// A peer has heard of our status.

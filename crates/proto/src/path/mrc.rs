@@ -7,6 +7,7 @@
 mod probes;
 mod reverse;
 mod set;
+mod shun;
 
 use super::spread::{PORTS_MAX, next_port};
 use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
@@ -18,6 +19,7 @@ use crate::units::{Rate, Span, Time};
 use probes::Probes;
 use reverse::Reverse;
 use set::EvSet;
+use shun::Shun;
 
 parameters! {
     /// MRC's set of entropy values, and what is done about ports.
@@ -30,6 +32,9 @@ parameters! {
         active_min: f64 = 0.25, 0.0..=1.0, "OCP MRC 1.0, samples: ev_count / 4";
         /// Pass a path over once when a packet was marked or trimmed on it.
         skip_marked: bool = true, 0.0..=1.0, "OCP MRC 1.0: SKIP; false is the ablation";
+        /// As receiver, call a path persistently bad ("always skip") that marked so many packets in a row while the others of its
+        /// plane are clean; zero: never.
+        shun_marks: u32 = 0, 0.0..=1.0e6, "OCP MRC 1.0 leaves the criterion open; ours: never, or else 8";
         /// Probes in a row that must succeed before a path that was taken out comes back.
         probe_successes: u32 = 3, 1.0..=255.0, "ours: the paper says enough probes over time";
         /// The first probe follows after so many base RTTs, and so does each after a success.
@@ -40,10 +45,15 @@ parameters! {
         probe_timeout: f64 = 4.0, 1.0..=1.0e6, "ours: three times base RTT and target, as the retransmission timer";
         /// Probes take at most this share of the packets that the NIC's rate allows.
         probe_share: f64 = 0.01, 0.0001..=1.0, "ours: 1 % of the sending rate";
+        /// Paths are probed from NIC to NIC (EV probes), and also while the connection has nothing to send. Without, by probes
+        /// between connections (reliability probes), which wait until there is something to send.
+        probe_idle: bool = false, 0.0..=1.0, "OCP MRC 1.0: EV probes; off is ours: idle connections cost nothing";
         /// Acknowledgements go by paths known to work in their direction; without, back by the path of the data.
         reverse: bool = true, 0.0..=1.0, "Araujo et al., arXiv 2605.04333, section 2: reverse EVs";
         /// A port that is up again is used after this long without another failure.
         port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms in simulation, 100 ms on hosts";
+        /// ... and after `probe_successes` probes in a row were answered through it.
+        port_probe: bool = true, 0.0..=1.0, "ours: a port comes back as a path does; false trusts what the NIC sees";
         /// Copies of each port status, over different planes.
         status_copies: u32 = 3, 1.0..=32.0, "ours: one may be lost";
         /// Port status is told again this often while a port is down.
@@ -57,6 +67,8 @@ pub struct Mrc {
     set: EvSet,
     probes: Probes,
     reverse: Reverse,
+    /// What we hold against the peer's paths, as receiver.
+    shun: Option<Shun>,
     random: Random,
     /// Our ports that are up.
     local: u32,
@@ -69,6 +81,8 @@ pub struct Mrc {
     turn: u8,
     ports: u8,
     skip_marked: bool,
+    /// Probes are from NIC to NIC.
+    probe_idle: bool,
     retired: u64,
     returned: u64,
     suppressed: u64,
@@ -87,6 +101,7 @@ impl Mrc {
             set,
             probes: Probes::new(config, base_rtt, gap),
             reverse: Reverse::new(config.reverse, ports, base_rtt),
+            shun: Shun::new(config.shun_marks),
             turn: random.below(u32::from(ports)) as u8,
             random,
             local: all,
@@ -95,6 +110,7 @@ impl Mrc {
             usable: all,
             ports,
             skip_marked: config.skip_marked,
+            probe_idle: config.probe_idle,
             retired: 0,
             returned: 0,
             suppressed: 0,
@@ -115,6 +131,11 @@ impl Mrc {
     /// Active paths that packets may take.
     fn active_good(&self) -> u32 {
         (0..self.ports).filter(|&port| self.is_usable(port)).map(|port| self.set.good(port)).sum()
+    }
+
+    /// A packet of the peer's arrived by `path`: is that path persistently bad?
+    pub(crate) fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
+        self.shun.as_mut().is_some_and(|shun| shun.is_bad(path, marked))
     }
 
     /// A path has lost a packet, timed out, or is said to be persistently bad.
@@ -238,7 +259,8 @@ impl PathSelector for Mrc {
     fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
         let free = free.data & self.usable;
         if let Some((path, number)) = self.probes.take(now, free) {
-            return Some(PathProbe::Connection { path, number });
+            let endpoint = PathProbe::Endpoint { path, number: number as u16 };
+            return Some(if self.probe_idle { endpoint } else { PathProbe::Connection { path, number } });
         }
         let (path, number) = self.reverse.take(free, &self.set, &mut self.random)?;
         Some(PathProbe::Endpoint { path, number })
@@ -255,6 +277,9 @@ impl PathSelector for Mrc {
     }
 
     fn on_answer(&mut self, now: Time, path: PathId, number: u16) {
+        if probes::is_ours(u32::from(number)) {
+            return self.on_probe_answer(now, path, u32::from(number), PathFeedback::Good);
+        }
         self.reverse.answered(now, path, number);
     }
 

@@ -4,8 +4,9 @@ use super::MrcConfig;
 use crate::packet::PathId;
 use crate::units::{Span, Time};
 
-/// Numbers of probes of a path have this bit, those by which reliability asks for news do not. Numbers have 16 bits.
-const OURS: u32 = 1 << 15;
+/// Numbers of probes of a path that is assumed bad have this bit; those by which reliability asks for news and those of ways
+/// back do not. Numbers have 16 bits.
+pub(super) const OURS: u32 = 1 << 15;
 
 /// Does a probe of this number ask about a path?
 pub(super) const fn is_ours(number: u32) -> bool {

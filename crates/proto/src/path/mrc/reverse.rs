@@ -4,6 +4,7 @@
 //! once per round trip and hundred packets. What was not confirmed for long is not believed: then the way the data came is
 //! the better guess.
 
+use super::probes::OURS;
 use super::set::EvSet;
 use crate::packet::PathId;
 use crate::path::spread::next_port;
@@ -16,6 +17,9 @@ const ANSWERS_PER_PROBE: u8 = 25;
 
 /// Probes whose answers still mean something. Ours: at one per round trip, answers may take eight.
 const ASKED: usize = 8;
+
+/// Their numbers: those above are of probes of paths that are assumed bad.
+const NUMBERS: u16 = OURS as u16 - 1;
 
 #[derive(Clone, Debug)]
 pub(super) struct Reverse {
@@ -94,7 +98,7 @@ impl Reverse {
         let port = next_port(free, self.turn);
         self.turn = if usize::from(port) + 1 < self.planes.len() { port + 1 } else { 0 };
         let path = set.draw(port, random);
-        self.number = self.number.wrapping_add(1);
+        self.number = self.number.wrapping_add(1) & NUMBERS;
         self.asked[usize::from(self.number) % ASKED] = Some((self.number, path));
         Some((path, self.number))
     }

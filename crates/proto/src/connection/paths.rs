@@ -1,0 +1,90 @@
+//! What a connection's paths are told and asked beside data and acknowledgements: by the NIC, its peer, and the controller.
+
+use super::{Connection, Replies};
+use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
+use crate::path::{AnyPath, MrcConfig, PathConfig, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::profile::WireFormat;
+use crate::units::Time;
+
+impl Connection {
+    /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look; and only MRC's
+    /// wire can say it.
+    #[inline]
+    pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
+        let on = matches!(&self.profile.path, PathConfig::Mrc(config) if config.shun_marks > 0);
+        if !on || self.profile.wire != WireFormat::Mrc {
+            return false;
+        }
+        if let AnyPath::Mrc(mrc) = &mut self.path { mrc.is_to_shun(path, marked) } else { false }
+    }
+
+    /// These of our NIC's ports are up from now on.
+    pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
+        self.path.on_ports(now, up);
+    }
+
+    /// The peer says which of its NIC's ports are up.
+    pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
+        self.path.on_peer_ports(now, number, up);
+    }
+
+    pub(crate) fn handle_operation(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        number: u16,
+        operation: Operation,
+        reply: Replies<'_>,
+    ) {
+        let answer = Answer { port_status: operation != Operation::PathProbe, number, path: packet.path };
+        let path = self.path.reply_path(now, packet.path);
+        reply(self.control(path, Flags::NONE, Header::Answer(answer)));
+    }
+
+    pub(crate) fn handle_answer(&mut self, now: Time, answer: &Answer) {
+        self.path.on_answer(now, answer.path, answer.number);
+    }
+
+    pub(super) fn path_probe(&self, probe: PathProbe) -> Packet {
+        match probe {
+            PathProbe::Connection { path, number } => self.control(path, Flags::NONE, Header::Probe { number }),
+            PathProbe::Endpoint { path, number } => {
+                self.control(path, Flags::NONE, Header::Operation { number, operation: Operation::PathProbe })
+            }
+        }
+    }
+
+    /// MRC's parameters, if its path selector is MRC's.
+    pub(crate) fn mrc(&self) -> Option<MrcConfig> {
+        if let PathConfig::Mrc(config) = &self.profile.path { Some(*config) } else { None }
+    }
+
+    /// A path on this plane, if there is such a plane.
+    pub(crate) fn plane_path(&mut self, port: u8) -> Option<PathId> {
+        self.path.plane_path(port)
+    }
+
+    pub(crate) fn penalties(&self) -> Vec<u32> {
+        self.path.penalties()
+    }
+
+    pub(crate) fn planes(&self) -> Vec<PlaneStates> {
+        self.path.planes()
+    }
+
+    pub(crate) fn path_states(&self) -> Vec<PathState> {
+        self.path.path_states()
+    }
+
+    pub(crate) fn path_turnover(&self) -> [u64; 3] {
+        self.path.turnover()
+    }
+
+    pub(crate) fn deny_path(&mut self, now: Time, path: PathId) -> bool {
+        self.path.deny(now, path)
+    }
+
+    pub(crate) fn allow_path(&mut self, now: Time, path: PathId) -> bool {
+        self.path.allow(now, path)
+    }
+}

@@ -1,0 +1,81 @@
+//! How far apart hosts are: links, and times without queueing.
+
+use super::{CUT_THROUGH_BYTES, NodeKind, Topology};
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Span};
+
+impl Topology {
+    /// What a packet waits inside a switch of this kind before it can leave; zero for hosts.
+    pub const fn latency_inside(&self, kind: NodeKind) -> Span {
+        match kind {
+            NodeKind::Host => Span::ZERO,
+            NodeKind::Leaf => self.switch_latency[0],
+            NodeKind::Spine => self.switch_latency[1],
+            NodeKind::Core => self.switch_latency[2],
+        }
+    }
+
+    /// The shortest propagation delay of any link.
+    pub fn shortest_latency(&self) -> Span {
+        self.levels[..self.tiers()].iter().map(|l| l.latency).min().unwrap_or(Span::ZERO)
+    }
+
+    /// Number of links between two hosts: 2 below one leaf, 4 over tier 1, 6 over cores.
+    pub const fn hops(&self, a: HostId, b: HostId) -> usize {
+        let (leaf_a, leaf_b) = (a.0 / self.shape.hosts_per_leaf, b.0 / self.shape.hosts_per_leaf);
+        if leaf_a == leaf_b {
+            2
+        } else if self.pod_of_leaf(leaf_a).0 == self.pod_of_leaf(leaf_b).0 {
+            4
+        } else {
+            6
+        }
+    }
+
+    /// One-way time of a packet of `bytes` over `hops` links without queueing: all of it on every link, or, where switches cut
+    /// through, on the last one alone.
+    pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
+        let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
+        let rate = self.levels[0].rate;
+        let mut total =
+            if self.cut_through { Span(rate.time_for(bytes).0 - rate.time_for(each).0) } else { Span::ZERO };
+        for level in 0..hops / 2 {
+            let link = &self.levels[level];
+            total += (link.rate.time_for(each) + link.latency) * 2;
+            total += self.switch_latency[level] * if level + 1 == hops / 2 { 1 } else { 2 };
+        }
+        total
+    }
+
+    /// Most links between any two hosts of this fabric.
+    pub const fn longest_hops(&self) -> usize {
+        if self.leaves <= 1 {
+            2
+        } else if self.pods > 1 {
+            6
+        } else {
+            4
+        }
+    }
+
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queueing.
+    pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
+        self.one_way(bytes, self.longest_hops()) + self.one_way(ack, self.longest_hops())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, Shape};
+    use super::*;
+    use strandway_proto::units::Rate;
+
+    #[test]
+    fn base_rtt_of_the_reference_fabric_is_the_published_one() {
+        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
+        let shape = Shape { hosts: 128, planes: 1, hosts_per_leaf: 16, spines: 16, leaf_bundle: 1, pods: None };
+        let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
+        // 8 us of propagation, four times 4,150 B and four times 64 B at 20 ps a byte.
+        assert_eq!(topology.base_rtt(Bytes(4150), Bytes(64)), Span(8_000_000 + 4 * 83_000 + 4 * 1_280));
+    }
+}
