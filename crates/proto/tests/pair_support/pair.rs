@@ -9,7 +9,8 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    ConnectionId, ConnectionStats, Endpoint, HostId, Message, MessageId, OpenConnection, Packet, Ports, Rate, Time,
+    ConnectionId, ConnectionStats, Endpoint, HostId, Message, MessageId, OpenConnection, Packet, Ports, Rate, Span,
+    Time,
 };
 
 pub(super) struct Side {
@@ -230,9 +231,10 @@ impl<'a> Pair<'a> {
             return;
         }
         let marked = Packet { flags: packet.flags.with_if((world.marked)(&packet), Flags::CE), ..packet };
+        let detour = if packet.is_control() { Span::ZERO } else { (world.detour)(&packet) };
         for (late, packet) in self.wire.carry(side, &marked) {
             self.order += 1;
-            self.air.insert((end + DELAY + late, self.order), (1 - side, packet));
+            self.air.insert((end + DELAY + detour + late, self.order), (1 - side, packet));
         }
     }
 
