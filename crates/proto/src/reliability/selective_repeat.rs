@@ -268,9 +268,10 @@ impl Reliability for SelectiveRepeat {
         if self.detection == LossDetection::Lateness
             && let Some(probe) = &mut self.probe
         {
-            // What comes later is what others are late by: without data, probes, closely at first.
+            // What comes later is what others are late by: without data, probes, closely at first. On a path in order one that
+            // leaves within its slack would tell nothing.
             probe.gap = match probe.gap_max {
-                Span::ZERO => Span(self.base_rtt.0 / 2),
+                Span::ZERO => Span(self.base_rtt.0 / 2) + probe.order.as_ref().map_or(Span::ZERO, |order| order.slack),
                 _ if self.board.next() == self.backlog.end() => self.base_rtt * 2,
                 most => Span(most.0 / 2),
             };

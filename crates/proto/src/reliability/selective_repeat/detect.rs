@@ -143,14 +143,24 @@ impl SelectiveRepeat {
         // What was sent before this is late.
         let last = self.board.next() == self.backlog.end();
         let due = Time(probe.late.latest().0.saturating_sub(probe.late.limit(last).0));
+        // Nothing that was sent from here on is lost for all that is known.
+        let horizon = due.max(probe.order.as_ref().map_or(Time::ZERO, PathOrder::horizon));
         let una = self.board.una();
         let base = ack.sack_base.extend(una);
         let missing = !ack.sack.get();
         let reported = (0..64).filter(|i| missing >> i & 1 == 1).map(|i| base + i).filter(|&psn| psn > una);
         for psn in std::iter::once(una).chain(reported) {
-            let Some(sent) = self.board.get(psn).filter(|s| s.state == State::InFlight) else { continue };
+            let Some(&sent) = self.board.get(psn) else { break };
+            if sent.at >= horizon {
+                if sent.sends == 1 {
+                    // All above were sent later still.
+                    break;
+                }
+                continue;
+            }
             let order = self.probe.as_ref().and_then(|probe| probe.order.as_ref());
-            if sent.at < due || order.is_some_and(|order| order.overtook(sent.path, sent.at)) {
+            let lost = sent.at < due || order.is_some_and(|order| order.overtook(sent.path, sent.at));
+            if lost && sent.state == State::InFlight {
                 self.lose(psn, LossKind::Inferred);
             }
         }

@@ -15,9 +15,11 @@ const PATHS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct PathOrder {
     /// Something sent over the same path so much later proves a loss.
-    slack: Span,
+    pub(super) slack: Span,
     per_port: u32,
     latest: Box<[Time]>,
+    /// The latest of them.
+    newest: Time,
 }
 
 impl PathOrder {
@@ -27,7 +29,12 @@ impl PathOrder {
         let count = per_port as usize * usize::from(environment.ports);
         (1..=PATHS_MAX).contains(&count).then_some(())?;
         let slack = environment.base_rtt.scaled(slack);
-        (slack > Span::ZERO).then(|| PathOrder { slack, per_port, latest: vec![Time::ZERO; count].into() })
+        (slack > Span::ZERO).then(|| PathOrder {
+            slack,
+            per_port,
+            latest: vec![Time::ZERO; count].into(),
+            newest: Time::ZERO,
+        })
     }
 
     /// Peers may make paths up.
@@ -41,7 +48,13 @@ impl PathOrder {
         let slot = self.slot(path);
         if let Some(latest) = self.latest.get_mut(slot) {
             *latest = sent.max(*latest);
+            self.newest = sent.max(self.newest);
         }
+    }
+
+    /// What was sent at this time or later, nothing has overtaken.
+    pub(super) fn horizon(&self) -> Time {
+        Time(self.newest.0.saturating_sub(self.slack.0))
     }
 
     /// Has something sent over this path well after `sent` arrived?
