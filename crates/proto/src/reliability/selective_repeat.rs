@@ -212,16 +212,15 @@ impl SelectiveRepeat {
 
     #[inline]
     fn settle(&mut self, psn: u64, settled: &mut Settled) {
+        let Some(size) = self.board.acknowledge(psn) else { return };
+        settled.bytes += Bytes(u64::from(size));
+        settled.packets += 1;
         if let Some(order) = self.probe.as_mut().and_then(|probe| probe.order.as_mut())
             && let Some(sent) = self.board.get(psn)
             // Of two copies, nobody knows which one it was.
             && sent.sends == 1
         {
             order.arrived(sent.path, sent.at);
-        }
-        if let Some(size) = self.board.acknowledge(psn) {
-            settled.bytes += Bytes(u64::from(size));
-            settled.packets += 1;
         }
     }
 }
