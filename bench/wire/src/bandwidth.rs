@@ -2,7 +2,7 @@
 
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
-use crate::network::{Network, Wire};
+use crate::network::{Network, UDP_HEADERS, Wire};
 use crate::ours::Ours;
 use crate::quic::Identity;
 use crate::{Options, ceiling, libfabric, quic, tcp};
@@ -10,8 +10,6 @@ use strandway_udp::Protection;
 
 /// Everybody's packets are as large as fits.
 const MTUS: [u32; 2] = [1_500, 4_096];
-/// IPv6 and UDP headers.
-const HEADERS: u32 = 48;
 const CEILING: &str = "ceiling";
 const LIBFABRIC_MESSAGES: usize = 64;
 const LIBFABRIC_SIZE: usize = 1 << 20;
@@ -24,7 +22,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         let wire = Wire::plain(mtu);
         rows.push(Row::new(&table, CEILING, &columns, move || {
             network.set(wire)?;
-            let send = |meter: &Meter| ceiling::send(meter, mtu - HEADERS);
+            let send = |meter: &Meter| ceiling::send(meter, mtu - UDP_HEADERS);
             Ok(vec![goodput(seconds, send, ceiling::receive)?[0]])
         }));
         let mut rivals = vec![CEILING.to_string()];

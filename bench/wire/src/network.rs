@@ -43,6 +43,9 @@ impl Side {
     }
 }
 
+/// Bytes of IPv6 and UDP headers.
+pub(crate) const UDP_HEADERS: u32 = 48;
+
 /// How the wires are: all of them alike, both ways alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {

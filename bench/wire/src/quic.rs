@@ -1,7 +1,7 @@
 //! QUIC by quinn: one stream, AES-128-GCM, its own defaults but for windows that do not hold it back.
 
 use crate::goodput::Meter;
-use crate::network::Side;
+use crate::network::{Side, UDP_HEADERS};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 use rustls::crypto::{CryptoProvider, ring};
@@ -14,8 +14,6 @@ const MESSAGE: usize = 1 << 20;
 const WINDOW: u32 = 16 << 20;
 const PORT: u16 = 47_803;
 const NAME: &str = "wire.bench";
-/// IPv6 and UDP headers.
-const HEADERS: u16 = 48;
 
 /// What the receiver shows, and what the sender knows it by.
 pub(crate) struct Identity {
@@ -44,7 +42,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn transport(mtu: u16) -> Arc<TransportConfig> {
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(mtu - HEADERS);
+    discovery.upper_bound(mtu - UDP_HEADERS as u16);
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(WINDOW))

@@ -275,16 +275,19 @@ impl Connection {
     /// Does it have something to send, window and pace permitting?
     #[inline]
     pub(crate) fn wants(&self) -> bool {
-        self.reliability.has_next()
-            || self.reliability.wants_probe()
-            || self.path.wants_probe(self.idle == Idle::Probes || self.reliability.in_flight().0 > 0)
+        self.reliability.has_next() || self.wants_probe()
     }
 
     /// Does it have something to send that does not wait for the window?
     pub(crate) fn wants_at_once(&self) -> bool {
-        self.reliability.next_is_urgent()
-            || self.reliability.wants_probe()
-            || self.path.wants_probe(self.idle == Idle::Probes || self.reliability.in_flight().0 > 0)
+        self.reliability.next_is_urgent() || self.wants_probe()
+    }
+
+    /// Is a probe due, of the window or of a path?
+    #[inline]
+    fn wants_probe(&self) -> bool {
+        let active = self.idle == Idle::Probes || self.reliability.in_flight().0 > 0;
+        self.reliability.wants_probe() || self.path.wants_probe(active)
     }
 
     /// Does its path selector want a probe though there may be nothing to send?

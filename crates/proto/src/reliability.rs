@@ -100,6 +100,10 @@ pub trait Reliability: Send {
     fn touch(&self) -> u64 {
         self.in_flight().0
     }
+    /// The path by which the packet that goes again next last left, if one is to go again and that is known.
+    fn retry_path(&self) -> Option<PathId> {
+        None
+    }
     /// Has it given up? Then nothing is sent any more.
     fn failed(&self) -> bool {
         false
@@ -180,17 +184,6 @@ impl ReliabilityConfig {
     }
 }
 
-impl AnyReliability {
-    /// The path by which the packet that goes again next last left, if one is to go again and that is known.
-    #[inline]
-    pub(crate) fn retry_path(&self) -> Option<PathId> {
-        match self {
-            AnyReliability::SelectiveRepeat(r) => r.retry_path(),
-            AnyReliability::GoBackN(_) | AnyReliability::Custom(_) => None,
-        }
-    }
-}
-
 macro_rules! each {
     ($self:expr, $r:ident => $call:expr) => {
         match $self {
@@ -258,6 +251,10 @@ impl Reliability for AnyReliability {
     #[inline]
     fn touch(&self) -> u64 {
         each!(self, r => r.touch())
+    }
+    #[inline]
+    fn retry_path(&self) -> Option<PathId> {
+        each!(self, r => r.retry_path())
     }
     fn failed(&self) -> bool {
         each!(self, r => r.failed())

@@ -1,14 +1,13 @@
 //! What a node is made from.
 
 use crate::error::Error;
-use crate::frame::{DESCRIPTOR_MAX, HEADER, TAG};
+use crate::frame::{self, DESCRIPTOR_MAX, HEADER, TAG};
 use crate::handshake::Secret;
 use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::{Bytes, ConnectionId, Environment, HostId, Packet, PathId, Profile, Rate, Span, wire};
+use strandway_proto::{Bytes, Environment, Profile, Rate, Span};
 
 /// What is done to the datagrams of a connection, beyond a number that only its two sides know; both sides the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -181,19 +180,8 @@ impl Config {
 
     /// Bytes that a full packet adds to its payload, IPv6 and UDP headers included.
     pub fn overhead(&self) -> u32 {
-        // The last packet of a message has the longest header, where there is a difference.
-        let packet = Packet {
-            source: HostId(0),
-            destination: HostId(0),
-            connection: ConnectionId(0),
-            path: PathId(0),
-            size: 0,
-            flags: Flags::LAST,
-            header: Header::Data(Data { psn: Psn::new(0), message: MessageId(0), offset: Offset::new(0), length: 0 }),
-        };
-        IP_UDP
-            + (HEADER + wire::header_bytes(self.profile.wire, &packet) + DESCRIPTOR_MAX + self.protection.tag_bytes())
-                as u32
+        let headers = frame::data_headers(self.profile.wire) + DESCRIPTOR_MAX;
+        IP_UDP + (headers + self.protection.tag_bytes()) as u32
     }
 
     /// Bytes of a full datagram, IPv6 and UDP headers not included.
@@ -210,14 +198,15 @@ impl Config {
         profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
         // Whole packets, and no fewer bytes than asked for.
         profile.transport.burst = self.burst.div_ceil(self.payload).clamp(1, 65_535);
-        // Each acknowledgement costs both sides a system call: an eighth of what is under way, within what a SACK can tell.
-        let eighth = self.rate.bytes_in(self.base_rtt).0 / 8;
-        let most = u64::from(self.payload) * 24;
-        profile.transport.ack_every = profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)));
-        if self.trimming {
+        profile.transport.ack_every = if self.trimming {
             // NACKs shrink a window below what acknowledgements are gathered for, and then only a timeout would go on.
-            profile.transport.ack_every = Bytes(1);
-        }
+            Bytes(1)
+        } else {
+            // Each acknowledgement costs both sides a system call: an eighth of what is under way, within what a SACK can tell.
+            let eighth = self.rate.bytes_in(self.base_rtt).0 / 8;
+            let most = u64::from(self.payload) * 24;
+            profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)))
+        };
         // A host that slept catches up, and its peers' sleep is no queue.
         profile.transport.pace_slack = self.base_rtt;
         profile.transport.rtt_min = self.base_rtt;
@@ -228,7 +217,7 @@ impl Config {
                 c.rto_min = c.rto_min.max(floor);
                 c.rto_low = c.rto_low.max(floor);
                 c.rto_high = c.rto_high.max(floor);
-                // Where nobody trims, a profile made for switches that do would have to wait for a window of packets or a timeout here.
+                // Where nobody trims, a profile made for switches that do would wait for a window of packets or a timeout.
                 let blind = profile.switch.trimming && !self.trimming && !c.holes;
                 c.sack_rotates |= blind;
                 if blind || c.late > 0.0 {

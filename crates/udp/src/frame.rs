@@ -45,7 +45,9 @@
 //! Decoding checks every bound, never panics and allocates nothing.
 
 use core::fmt;
-use strandway_proto::PathId;
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+use strandway_proto::profile::WireFormat;
+use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
 /// The version of this layout; a datagram of another one is refused.
 pub const VERSION: u8 = 1;
@@ -259,6 +261,21 @@ pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
+/// Bytes before the descriptor of a datagram of data in this format, at the most.
+pub(crate) fn data_headers(format: WireFormat) -> usize {
+    // The last packet of a message has the longest header, where there is a difference.
+    let packet = Packet {
+        source: HostId(0),
+        destination: HostId(0),
+        connection: ConnectionId(0),
+        path: PathId(0),
+        size: 0,
+        flags: Flags::LAST,
+        header: Header::Data(Data { psn: Psn::new(0), message: MessageId(0), offset: Offset::new(0), length: 0 }),
+    };
+    HEADER + wire::header_bytes(format, &packet)
+}
+
 /// A hello, padded with zeros to `length` bytes, or as long as it must be.
 pub(crate) fn hello(
     plane: u8,
@@ -417,21 +434,7 @@ mod tests {
 
     #[test]
     fn what_trimming_leaves_holds_the_header_of_data_in_every_format() {
-        use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
-        use strandway_proto::{ConnectionId, HostId, Packet, profile::WireFormat, wire};
-        let data = Data { psn: Psn::new(1), message: MessageId(2), offset: Offset::new(3), length: 4 };
-        let longest = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc].map(|format| {
-            let packet = Packet {
-                source: HostId(0),
-                destination: HostId(0),
-                connection: ConnectionId(0),
-                path: PathId(0),
-                size: 0,
-                flags: Flags::LAST,
-                header: Header::Data(data),
-            };
-            HEADER + wire::header_bytes(format, &packet)
-        });
+        let longest = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc].map(data_headers);
         assert_eq!(longest.into_iter().max(), Some(TRIMMED));
     }
 

@@ -83,17 +83,14 @@ impl Sealer {
     pub(crate) fn seal(&mut self, out: &mut Vec<u8>, start: usize) {
         let counter = self.counter;
         self.counter += 1;
-        if self.protection == Protection::None {
-            return;
-        }
-        let key = self.keys.of(counter >> EPOCH_BITS);
+        let epoch = counter >> EPOCH_BITS;
         let tag = match self.protection {
             Protection::Encrypted => {
                 let (header, body) = out[start..].split_at_mut(HEADER);
-                key.seal_in_place_separate_tag(nonce(counter), Aad::from(&*header), body)
+                self.keys.of(epoch).seal_in_place_separate_tag(nonce(counter), Aad::from(&*header), body)
             }
             Protection::Authenticated => {
-                key.seal_in_place_separate_tag(nonce(counter), Aad::from(&out[start..]), &mut [])
+                self.keys.of(epoch).seal_in_place_separate_tag(nonce(counter), Aad::from(&out[start..]), &mut [])
             }
             Protection::None => return,
         };

@@ -81,10 +81,11 @@ pub fn feasible(fabric: LinuxFabric) -> LinuxFabric {
     }
     let missing = check().into_iter().find(|finding| !finding.works);
     match missing {
-        // Without these nothing can be built, and whoever tries is told.
-        Some(finding) if finding.needed => fabric,
-        Some(finding) => fabric.without_program(&format!("{}: {}; {}", finding.what, finding.said, finding.remedy)),
-        None => fabric,
+        Some(finding) if !finding.needed => {
+            fabric.without_program(&format!("{}: {}; {}", finding.what, finding.said, finding.remedy))
+        }
+        // All is there; or nothing can be built, and whoever tries is told.
+        _ => fabric,
     }
 }
 

@@ -42,10 +42,6 @@ impl Rising {
     const fn new(port: u8, at: Time) -> Rising {
         Rising { port, at, interval: None, asked: None, ok: 0, peer: 0 }
     }
-
-    const fn is_probe(&self, packet: &Packet) -> bool {
-        is_probe(packet) && packet.path.port() == self.port
-    }
 }
 
 /// Is it the probe of a port? Those of paths never wait among the control packets.
@@ -101,7 +97,7 @@ impl Endpoint {
             }
         } else {
             ports.rising.retain(|r| r.port != port);
-            self.control.retain(|packet| !Rising::new(port, now).is_probe(packet));
+            self.control.retain(|packet| !is_probe(packet) || packet.path.port() != port);
             if self.up & bit != 0 {
                 self.up &= !bit;
                 self.announce(now);

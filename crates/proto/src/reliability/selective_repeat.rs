@@ -464,6 +464,12 @@ impl Reliability for SelectiveRepeat {
         self.board.touch() ^ self.backlog.end()
     }
 
+    #[inline]
+    fn retry_path(&self) -> Option<PathId> {
+        let psn = *self.repairs.front()?;
+        self.board.get(psn).map(|sent| sent.path)
+    }
+
     fn failed(&self) -> bool {
         self.retry.as_ref().is_some_and(|retry| retry.failed())
     }

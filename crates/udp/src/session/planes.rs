@@ -58,10 +58,10 @@ impl Session {
         self.pings += 1;
         let number = self.pings;
         // Over several paths at once, so that one that is dead does not speak for the plane.
-        let paths = u32::from(around.routes.uplinks()[0]);
-        let copies = paths.clamp(1, PING_PATHS);
+        let paths = u32::from(around.routes.distinct());
+        let copies = paths.min(PING_PATHS);
         for copy in 0..copies {
-            let entropy = (number as u32).wrapping_mul(copies).wrapping_add(copy) % paths.max(1);
+            let entropy = (number as u32).wrapping_mul(copies).wrapping_add(copy) % paths;
             let path = PathId::new(plane as u8, entropy);
             self.send_small(around, path, Kind::Ping, &number.to_be_bytes());
         }
@@ -101,8 +101,8 @@ impl Session {
         self.endpoint.handle_port(now, plane as u8, up);
     }
 
-    /// This node had no turn for so long, and its peer, perhaps on the same host, may have had none either: there is half a timeout
-    /// left to answer in. Shorter absences excuse nobody, or a busy host would never find out who is gone.
+    /// This node had no turn for so long, and its peer, perhaps on the same host, may have had none either: there is half a
+    /// timeout left to answer in. Shorter absences excuse nobody, or a busy host would never find out who is gone.
     pub(super) fn excuse(&mut self, now: Time, absence: Span) {
         let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
         if absence > Span(self.peer_timeout.0 / 2) {

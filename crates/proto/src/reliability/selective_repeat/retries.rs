@@ -2,7 +2,6 @@
 
 use super::SelectiveRepeat;
 use super::lateness::Lateness;
-use crate::packet::PathId;
 use crate::units::{Span, Time};
 
 /// Exponential retries that mean: for ever. OCP MRC 1.0.
@@ -84,13 +83,6 @@ impl SelectiveRepeat {
         {
             self.give_up();
         }
-    }
-
-    /// The path by which the packet that goes again next last left, if one is to go again.
-    #[inline]
-    pub(in crate::reliability) fn retry_path(&self) -> Option<PathId> {
-        let psn = *self.repairs.front()?;
-        self.board.get(psn).map(|sent| sent.path)
     }
 
     /// Nothing is sent or owed any more.
