@@ -72,9 +72,14 @@ Examples:
   strandway run my.toml --json - | jq .fct_us.p99       the report as JSON on standard output
   strandway run my.toml --set profile.path=reps         change one key of the scenario
   strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; plain text is taken as text
+  strandway run my.toml --set workload.a.size='\"1 MB\"'   a member of a list by its name or number (faults.0.kind=loss)
+  strandway run my.toml --flows flows.csv               a row for every flow
+  strandway run my.toml --estimate                      packet hops, time and memory, without the run
   strandway run my.toml --html report.html              a page with plots, readable without network
   strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
-  strandway run matrix.cm                               an htsim traffic matrix, without any scenario file";
+  strandway run matrix.cm                               an htsim traffic matrix, without any scenario file
+  strandway run matrix.cm --set workload.start_unit=us  its starts are microseconds rather than picoseconds
+  generate | strandway run -                            a scenario or matrix from a pipe";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -215,7 +220,7 @@ Examples:
 /// What all commands that run something share.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Common {
-    /// Scenario (.toml) or htsim traffic matrix (.cm)
+    /// Scenario (.toml) or htsim traffic matrix (starts with `Nodes`); - for standard input
     pub(crate) scenario: PathBuf,
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
@@ -223,17 +228,17 @@ pub(crate) struct Common {
     /// Seed of all random streams, instead of the scenario's
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Threads of one run; results do not depend on it
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<u64>,
+    /// Threads of one run, or `auto` for one per processor; results do not depend on it
+    #[arg(long, value_name = "N|auto")]
+    pub(crate) threads: Option<String>,
     /// Write the report as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
-    /// Write the report as one self-contained HTML page
-    #[arg(long, value_name = "FILE")]
+    /// Write the report as one self-contained HTML page; - for standard output
+    #[arg(long, value_name = "FILE|-")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the report as Markdown
-    #[arg(long, value_name = "FILE")]
+    /// Write the report as Markdown; - for standard output
+    #[arg(long, value_name = "FILE|-")]
     pub(crate) markdown: Option<PathBuf>,
     /// Print neither tables nor progress
     #[arg(long, short)]
@@ -245,8 +250,17 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|-")]
     pub(crate) pcap: Option<PathBuf>,
+    /// Write a row for every flow as CSV: ends, class, bytes, start, arrival, completion, slowdown
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) flows: Option<PathBuf>,
+    /// Tell how many packet hops, how much time and how much memory the run would take, and do not run it
+    #[arg(long)]
+    pub(crate) estimate: bool,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -18,13 +18,24 @@ use strandway_lab::{Report, Scenario};
 fn load(common: &Common) -> Result<Scenario, Failure> {
     let mut changes = common.set.clone();
     changes.extend(common.seed.map(|seed| format!("run.seed={seed}")));
-    changes.extend(common.threads.map(|threads| format!("run.threads={threads}")));
+    changes.extend(common.threads.as_ref().map(|threads| format!("run.threads={threads}")));
     load_with(&common.scenario, &changes)
+}
+
+/// The command line, as a shell would take it again.
+fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
+    let quoted = |word: String| {
+        if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    std::iter::once("strandway".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The scenario with these changes.
 fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Failure> {
     let mut scenario = Scenario::load(file)?;
+    scenario.asked_by(&command_line());
     let problems: Vec<_> = changes.iter().filter_map(|c| scenario.set(c).err()).flat_map(|p| p.0).collect();
     if problems.is_empty() { Ok(scenario) } else { Err(strandway_lab::Problems(problems).into()) }
 }

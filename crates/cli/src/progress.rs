@@ -1,4 +1,4 @@
-//! Watches runs: a progress bar on long ones, and Ctrl-C, which ends a run early with what it has measured.
+//! Watches runs: a progress bar on long ones, and Ctrl-C (or SIGTERM, SIGHUP), which ends a run early with what it has measured.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_millis(800);
 /// How often the run is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The first Ctrl-C asks the run to end; a second one ends the process.
+/// The first Ctrl-C, SIGTERM or SIGHUP asks the run to end; a second one ends the process.
 pub(crate) fn handle_interrupts() {
     let result = ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
@@ -25,11 +25,11 @@ pub(crate) fn handle_interrupts() {
         }
     });
     if result.is_err() {
-        crate::outputs::complain("Ctrl-C will end the run without a report: no handler could be installed");
+        crate::outputs::complain("Ctrl-C and SIGTERM will end the run without a report: no handler could be installed");
     }
 }
 
-/// Has somebody pressed Ctrl-C?
+/// Has somebody pressed Ctrl-C, or asked the process to end?
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

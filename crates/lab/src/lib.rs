@@ -2,6 +2,7 @@
 
 mod alone;
 pub mod cost;
+mod estimate;
 pub mod import;
 #[cfg(unix)]
 pub mod linux;
@@ -19,6 +20,7 @@ pub mod scenario;
 pub mod sweep;
 pub mod wire;
 
+pub use estimate::Estimate;
 pub use node_file::NodeFile;
 pub use plan::Experiment;
 pub use problem::{Problem, Problems};

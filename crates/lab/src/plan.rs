@@ -1,20 +1,24 @@
 //! From a scenario as written to a plan that cannot be misconfigured.
 
 use crate::alone::Alone;
+use crate::import::htsim::StartUnit;
 use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
 pub use crate::scenario::collective::CollectivePlan;
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
+pub use crate::scenario::faults::FaultNote;
 pub use crate::scenario::generate::Message;
 use crate::scenario::generate::{Context, generate};
 use crate::scenario::run::Sample;
 use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, sizes, workload};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::plan::Start;
+use strandway_sim::plan::{Routing, Start};
 use strandway_sim::{Measurements, Plan};
 use toml::Value;
 
@@ -39,10 +43,29 @@ pub struct Experiment {
     pub collectives: Vec<CollectivePlan>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
+    /// What breaks, in words.
+    pub faults: Vec<FaultNote>,
+    /// What a reader of results must know beyond the scenario's text.
+    pub notes: Vec<String>,
+    /// Where the scenario comes from.
+    pub origin: Origin,
     /// How long the busiest NIC would be busy if nothing ever waited, from the run's start.
     pub ideal: Span,
     auto_sample: Span,
     sampled: bool,
+}
+
+/// Where a scenario comes from, and what it says after all changes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Origin {
+    /// The file's name as given.
+    pub file: String,
+    /// The command line that asked for the run; empty if there was none.
+    pub command: String,
+    /// What the command line or a sweep changed, by dotted key.
+    pub set: BTreeMap<String, String>,
+    /// The scenario that took effect, as TOML.
+    pub scenario: String,
 }
 
 /// Understands `scenario`; problems go into `sink`. What is returned is sound only if there are none.
@@ -61,7 +84,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let written = workload::read(sink, scenario);
     let bounds = expect::read(sink, root);
     let nodes = workload::nodes(&written);
-    let fabric = fabric::read(sink, scenario, nodes)?;
+    let wanted = profile.as_ref().map(|p| (p.routing(), p.name.as_str()));
+    let fabric = fabric::read(sink, scenario, nodes, wanted)?;
     let profile = profile?;
     packet_fits(sink, &profile);
     let (ports, derived) = fabric.ports(sink, &profile);
@@ -69,6 +93,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
+    let notes = notes(&workloads, &profile, fabric.routing);
     let profile = Arc::new(profile);
     let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed, profile: &profile };
     let traffic = generate(&context, &workloads);
@@ -114,7 +139,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         connections: traffic.connections,
         flows: traffic.flows,
         triggers: traffic.triggers,
-        faults,
+        faults: faults.plans,
         seed: run.seed,
         time_limit,
         threads: run.threads,
@@ -132,6 +157,14 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         classes: traffic.classes,
         collectives: traffic.collectives,
         expect: bounds,
+        faults: faults.notes,
+        notes,
+        origin: Origin {
+            file: scenario.file().to_string(),
+            command: scenario.command().to_string(),
+            set: scenario.changes().clone(),
+            scenario: scenario.text(),
+        },
         ideal,
         auto_sample,
         sampled: run.sample != Sample::Unset,
@@ -140,6 +173,35 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
     expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
     Some(experiment)
+}
+
+/// What a reader of results must know beyond the scenario's text.
+fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) -> Vec<String> {
+    let mut notes = Vec::new();
+    for workload in workloads {
+        if let workload::Kind::Matrix { matrix, file, unit: StartUnit::Unsaid } = &workload.kind
+            && matrix.has_starts()
+        {
+            notes.push(format!(
+                "{file}: `start` is taken as picoseconds, as htsim's generators write it; its main_uec reads microseconds \
+                 (workload.start_unit = \"us\")"
+            ));
+        }
+    }
+    let mixed = workloads.iter().filter_map(|w| w.profile.as_ref());
+    for own in std::iter::once(profile).chain(mixed) {
+        let wanted = own.routing();
+        if wanted != routing && wanted != Routing::Hashed {
+            notes.push(format!(
+                "{} runs on {} switches here; it is made for fabric.routing = \"{}\"",
+                own.name,
+                routing.name(),
+                wanted.name()
+            ));
+        }
+    }
+    notes.dedup();
+    notes
 }
 
 /// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose

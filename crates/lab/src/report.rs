@@ -3,12 +3,15 @@
 //! Its JSON form is the format that scripts depend on: fields are added, never renamed.
 
 pub(crate) mod cost;
+pub mod csv;
 pub mod html;
+pub mod lines;
 mod make;
 pub mod markdown;
 mod series;
 pub mod text;
 
+use crate::plan::Origin;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -70,6 +73,25 @@ pub struct Report {
     pub collectives: Vec<CollectiveFacts>,
     /// The scenario's bounds and whether they were met.
     pub expect: Vec<Expectation>,
+    /// What broke, and when.
+    pub faults: Vec<FaultFacts>,
+    /// What a reader must know beyond the numbers.
+    pub notes: Vec<String>,
+    /// Where the scenario comes from, and what it says after all changes.
+    pub origin: Origin,
+}
+
+/// One fault.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FaultFacts {
+    /// Where it strikes and what it does, such as `plane 2 down, silent`.
+    pub what: String,
+    /// From when.
+    pub from_us: f64,
+    /// Until when; absent if for good.
+    pub until_us: Option<f64>,
+    /// How many directed links it strikes.
+    pub links: u64,
 }
 
 /// The run itself.
@@ -466,7 +488,10 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                if !matches!(name.as_str(), "expect" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf") {
+                if !matches!(
+                    name.as_str(),
+                    "expect" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin" | "faults"
+                ) {
                     flatten(&below(name), field, values);
                 }
             }

@@ -1,9 +1,11 @@
 //! Scenario files: TOML as written, with `--set` and sweeps applied to the text's table before anything is understood.
 
+pub(crate) mod address;
 pub(crate) mod collective;
 pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod faults;
+pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod profile;
 pub(crate) mod run;
@@ -11,25 +13,28 @@ pub(crate) mod sizes;
 pub(crate) mod workload;
 
 use crate::plan::Experiment;
-use crate::problem::{Problem, Problems, suggest};
+use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
+
+use files::{Files, is_matrix};
+pub(crate) use files::{parse_toml, read_file};
 
 /// The sections and keys at the top of a scenario.
 pub(crate) const SECTIONS: [&str; 9] =
     ["name", "description", "fabric", "profile", "workload", "faults", "run", "sweep", "expect"];
 
-/// The largest scenario or imported file that is read; larger ones are surely not meant.
-pub(crate) const FILE_LIMIT: u64 = 1 << 30;
-
 /// A scenario as written.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     file: String,
-    folder: PathBuf,
+    files: Files,
     text: String,
     pub(crate) table: Table,
+    changes: BTreeMap<String, String>,
+    command: String,
 }
 
 /// Parses a scenario that did not come from a file; files that it names are looked up from the current directory.
@@ -46,26 +51,30 @@ impl Scenario {
     /// # Errors
     /// If it is no TOML.
     pub fn from_text(file: &str, text: &str) -> Result<Scenario, Problems> {
-        let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
-        Ok(Scenario { file: file.to_string(), folder: PathBuf::new(), text: text.to_string(), table })
+        Scenario::from_parts(file, text, Files::default())
     }
 
-    /// Reads a scenario file. A traffic matrix (`.cm`) is taken as a scenario of its own: that matrix on the smallest
-    /// fat tree that holds it.
+    fn from_parts(file: &str, text: &str, files: Files) -> Result<Scenario, Problems> {
+        let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
+        let (file, text) = (file.to_string(), text.to_string());
+        Ok(Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() })
+    }
+
+    /// Reads a scenario file, a pipe, or standard input (`-`). A traffic matrix, which starts with `Nodes`, is taken as a
+    /// scenario of its own: that matrix on the smallest fat tree that holds it.
     ///
     /// # Errors
     /// If the file cannot be read or is no TOML.
     pub fn load(path: &Path) -> Result<Scenario, Problems> {
         let file = path.display().to_string();
-        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        if path.extension().is_some_and(|e| e == "cm") {
-            read_file(path)?;
-            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            let text = format!("[workload]\nkind = \"matrix\"\nfile = {}\n", Value::String(name));
-            return Ok(Scenario { folder, ..Scenario::from_text(&file, &text)? });
-        }
         let text = read_file(path)?;
-        Ok(Scenario { folder, ..Scenario::from_text(&file, &text)? })
+        let files = Files::of(path);
+        if path.extension().is_some_and(|e| e == "cm") || is_matrix(&text) {
+            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let scenario = format!("[workload]\nkind = \"matrix\"\nfile = {}\n", Value::String(name.clone()));
+            return Scenario::from_parts(&file, &scenario, files.holding(&name, &text));
+        }
+        Scenario::from_parts(&file, &text, files)
     }
 
     /// What messages and reports call it.
@@ -73,9 +82,29 @@ impl Scenario {
         &self.file
     }
 
-    /// The text as written, changes by [`Scenario::set`] not included.
-    pub fn text(&self) -> &str {
-        &self.text
+    /// The text as it takes effect: as written where nothing was changed, else the changed scenario without comments.
+    pub fn text(&self) -> String {
+        if self.changes.is_empty() { self.text.clone() } else { self.table.to_string() }
+    }
+
+    /// What [`Scenario::set`] and sweeps changed, by dotted key.
+    pub fn changes(&self) -> &BTreeMap<String, String> {
+        &self.changes
+    }
+
+    /// Every file that was read for it so far: its own, and those that it names.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        self.files.all()
+    }
+
+    /// Notes the command line that asks for it; reports show it.
+    pub fn asked_by(&mut self, command: &str) {
+        self.command = command.to_string();
+    }
+
+    /// The command line that asked for it; empty if there was none.
+    pub fn command(&self) -> &str {
+        &self.command
     }
 
     /// Its `name`, or its file's.
@@ -86,9 +115,10 @@ impl Scenario {
         }
     }
 
-    /// The file that the scenario calls `name`: relative to the scenario's own folder.
-    pub(crate) fn resolve(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    /// Reads the file that the scenario calls `name`, relative to the scenario's own folder. Gives what messages call it, and
+    /// its text.
+    pub(crate) fn read(&self, name: &str) -> Result<(String, String), Problems> {
+        self.files.read(name)
     }
 
     /// Changes one key, given as `dotted.key=value`; the value is TOML or else plain text.
@@ -113,29 +143,8 @@ impl Scenario {
 
     /// Changes one key to a TOML value.
     pub(crate) fn put(&mut self, key: &str, value: Value) -> Result<(), String> {
-        let parts = split_key(key)?;
-        if !SECTIONS.contains(&parts[0].as_str()) {
-            return Err(format!("`{}` is no section of a scenario; {}", parts[0], suggest(&parts[0], &SECTIONS)));
-        }
-        // A sweep's keys are dotted keys of the scenario, each of them one key of the `[sweep]` table.
-        let parts = match parts.split_first() {
-            Some((section, swept)) if section == "sweep" && !swept.is_empty() => vec![section.clone(), swept.join(".")],
-            _ => parts,
-        };
-        let (last, way) = parts.split_last().ok_or("the key is empty")?;
-        let mut place = &mut self.table;
-        for part in way {
-            let next = place.entry(part.clone()).or_insert_with(|| Value::Table(Table::new()));
-            let shown = show(next);
-            let single = next.as_array().is_some_and(|items| items.len() == 1);
-            let inner = if single { next.get_mut(0) } else { Some(next) };
-            let Some(Value::Table(table)) = inner else {
-                return Err(format!("`{part}` is {shown}, which has no keys"));
-            };
-            place = table;
-        }
-        place.insert(last.clone(), value);
-        Ok(())
+        self.changes.insert(key.to_string(), show(&value));
+        address::put(&mut self.table, key, value)
     }
 
     /// Understands the scenario: everything that can be wrong with it is found here, and nothing after it can be
@@ -153,51 +162,12 @@ impl Scenario {
     }
 }
 
-/// Parses a file called `file` in messages, as TOML; `remedy` says where its form is described.
-pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, Problems> {
-    text.parse::<Table>().map_err(|e| {
-        let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        Problems(vec![Problem {
-            file: file.to_string(),
-            line,
-            key: String::new(),
-            value: String::new(),
-            what: format!("not valid TOML: {}", e.message().replace('\n', ", ")),
-            remedy: remedy.to_string(),
-        }])
-    })
-}
-
-/// Reads a text file, refusing what is no regular file or too large.
-pub(crate) fn read_file(path: &Path) -> Result<String, Problems> {
-    let file = path.display().to_string();
-    let fail = |what: String, remedy: &str| Problems::with_file(&file, what, remedy);
-    let meta = std::fs::metadata(path).map_err(|e| fail(format!("cannot be read: {e}"), "check the path"))?;
-    if !meta.is_file() {
-        return Err(fail("is not a regular file".into(), "name a scenario (.toml) or traffic matrix (.cm)"));
-    }
-    if meta.len() > FILE_LIMIT {
-        return Err(fail(format!("is {} bytes long", meta.len()), "files up to 1 GiB are read"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}"), "check the path"))?;
-    String::from_utf8(bytes).map_err(|_| fail("is not text".into(), "save it as UTF-8"))
-}
-
 /// A value from the command line: TOML if it is that, else text.
 pub(crate) fn value_of(text: &str) -> Value {
     match format!("v = {text}\n").parse::<Table>() {
         Ok(mut table) if table.len() == 1 => table.remove("v").unwrap_or_else(|| Value::String(text.to_string())),
         _ => Value::String(text.to_string()),
     }
-}
-
-/// The parts of a dotted key; none of them empty.
-fn split_key(key: &str) -> Result<Vec<String>, String> {
-    let parts: Vec<String> = key.split('.').map(|p| p.trim().trim_matches('"').to_string()).collect();
-    if parts.iter().any(String::is_empty) {
-        return Err("the key has an empty part".into());
-    }
-    Ok(parts)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
 use crate::report::Report;
+use crate::report::lines::{Line, SEED, lines};
 use crate::scenario::{SECTIONS, Scenario, profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,6 +41,15 @@ pub struct Rows {
     pub format: u32,
     /// One per run.
     pub rows: Vec<Row>,
+    /// Runs that differ in nothing but the seed, with means and extremes over them.
+    pub lines: Vec<Line>,
+}
+
+impl Rows {
+    /// The document of these rows.
+    pub fn new(rows: Vec<Row>) -> Rows {
+        Rows { format: 1, lines: lines(&rows), rows }
+    }
 }
 
 /// Every combination of the scenario's `[sweep]`, the last key varying fastest.
@@ -56,7 +66,12 @@ pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
     if !sink.is_empty() {
         return Err(Problems(sink.take()));
     }
-    let mut variants = vec![Variant { label: String::new(), set: BTreeMap::new(), scenario: without_sweep(scenario) }];
+    let base = Variant { label: String::new(), set: BTreeMap::new(), scenario: without_sweep(scenario) };
+    checked(expand(vec![base], axes))
+}
+
+/// Every variant with every combination of the values of `axes`, the last key varying fastest.
+fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Vec<Variant> {
     for (key, values) in axes {
         let short = key.rsplit('.').next().unwrap_or(&key).to_string();
         let mut next = Vec::with_capacity(variants.len() * values.len());
@@ -75,30 +90,32 @@ pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
         }
         variants = next;
     }
-    checked(variants)
+    variants
 }
 
 /// The scenario once per profile. A profile is a preset, perhaps with other answers (`uec/reps`), or `.` for the
-/// scenario's own.
+/// scenario's own. Keys may follow, each behind a plus sign: `prime+routing=hashed` changes `fabric.routing`,
+/// `uec+workload.size=1MB` a key of any section. What the scenario's `[sweep]` varies outside of `[profile]` is varied as well.
 ///
 /// # Errors
 /// If a profile is not known; and with the problems of every run.
 pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>, Problems> {
     let mut problems = Vec::new();
     let mut variants = Vec::new();
-    for name in profiles.iter().map(|p| p.trim()) {
+    for asked in profiles.iter().map(|p| p.trim()) {
+        let (name, keys) = asked.split_once('+').unwrap_or((asked, ""));
         let mut made = Variant {
-            label: name.to_string(),
+            label: asked.to_string(),
             set: BTreeMap::from([("profile.name".to_string(), name.to_string())]),
             scenario: without_sweep(scenario),
         };
-        if name == "." {
+        if name == "." && keys.is_empty() {
             made.label = "as written".into();
-        } else {
+        } else if name != "." {
             match profile::named(name) {
                 Ok(mut profile) => {
                     let groups: Vec<&'static str> = profile.groups().iter().map(|(name, _)| *name).collect();
-                    keep_groups(&mut made.scenario.table, name, &groups);
+                    keep_groups(&mut made.scenario, name, &groups);
                 }
                 Err(what) => {
                     problems.push(Problem {
@@ -113,19 +130,66 @@ pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>,
                 }
             }
         }
+        for change in keys.split('+').filter(|change| !change.is_empty()) {
+            if let Err(what) = change_key(&mut made, change) {
+                problems.push(Problem {
+                    file: String::new(),
+                    line: None,
+                    key: "--profiles".into(),
+                    value: asked.to_string(),
+                    what,
+                    remedy: "write keys behind plus signs, such as prime+routing=hashed or uec+workload.size=1MB"
+                        .into(),
+                });
+            }
+        }
         variants.push(made);
     }
-    if problems.is_empty() { checked(variants) } else { Err(Problems(problems)) }
+    let sink = Sink::new(scenario.file());
+    let mut axes = axes(scenario, &sink);
+    problems.extend(sink.take());
+    // Which profile runs is what is compared.
+    axes.retain(|(key, _)| !key.starts_with("profile."));
+    if problems.is_empty() { checked(expand(variants, axes)) } else { Err(Problems(problems)) }
+}
+
+/// Applies `key=value` to one row; a key without a section is one of `[fabric]`.
+fn change_key(made: &mut Variant, change: &str) -> Result<(), String> {
+    let (key, value) = change.split_once('=').ok_or_else(|| format!("`{change}` is no key and value"))?;
+    let key = if key.contains('.') { key.to_string() } else { format!("fabric.{key}") };
+    made.scenario.put(&key, crate::scenario::value_of(value))?;
+    made.set.insert(key, value.to_string());
+    Ok(())
+}
+
+/// Complains if `--seed` would be overruled by what the sweep varies.
+///
+/// # Errors
+/// If the scenario sweeps the seed.
+pub fn seed_counts(scenario: &Scenario, seed: u64) -> Result<(), Problems> {
+    let axes = axes(scenario, &Sink::new(scenario.file()));
+    if !axes.iter().any(|(key, _)| key == SEED) {
+        return Ok(());
+    }
+    Err(Problems(vec![Problem {
+        file: scenario.file().to_string(),
+        line: None,
+        key: "--seed".into(),
+        value: seed.to_string(),
+        what: "has no effect: the scenario sweeps run.seed".into(),
+        remedy: format!("write --set sweep.run.seed='[{seed}]'"),
+    }]))
 }
 
 /// Makes `[profile]` the preset `name`, keeping the scenario's parameters of those groups that it has.
-fn keep_groups(table: &mut Table, name: &str, groups: &[&str]) {
+fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
     let mut kept = Table::new();
-    if let Some(Value::Table(old)) = table.get("profile") {
+    if let Some(Value::Table(old)) = scenario.table.get("profile") {
         kept.extend(old.iter().filter(|(key, _)| groups.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
     }
     kept.insert("name".into(), Value::String(name.to_string()));
-    table.insert("profile".into(), Value::Table(kept));
+    // A table at the top of a scenario can always be put.
+    let _ = scenario.put("profile", Value::Table(kept));
 }
 
 fn checked(variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
@@ -177,7 +241,18 @@ fn walk(sink: &Sink, prefix: &str, table: &Table, axes: &mut Vec<(String, Vec<Va
             Value::Table(inner) => walk(sink, &key, inner, axes),
             Value::Array(values) if !values.is_empty() => {
                 let section = key.split('.').next().unwrap_or_default();
-                if SECTIONS.contains(&section) && section != "sweep" && section != "expect" && key.contains('.') {
+                let whole = matches!(key.as_str(), "faults" | "workload");
+                if SECTIONS.contains(&section)
+                    && section != "sweep"
+                    && section != "expect"
+                    && (whole || key.contains('.'))
+                {
+                    for (i, value) in values.iter().enumerate() {
+                        if values[..i].contains(value) {
+                            let remedy = "take it out; a second run would give the same result";
+                            sink.add(&format!("sweep.\"{key}\""), show(value), "is in the list twice", remedy);
+                        }
+                    }
                     axes.push((key, values.clone()));
                 } else {
                     let remedy = "write a dotted key such as \"profile.path\" or \"workload.size\"";
@@ -196,6 +271,14 @@ fn walk(sink: &Sink, prefix: &str, table: &Table, axes: &mut Vec<(String, Vec<Va
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "none".to_string(),
+        Value::Array(items) if items.iter().any(Value::is_table) => {
+            items.iter().map(plain).collect::<Vec<_>>().join(" and ")
+        }
+        Value::Table(table) => {
+            let keys: Vec<String> = table.iter().map(|(key, value)| format!("{key} {}", plain(value))).collect();
+            format!("({})", keys.join(" "))
+        }
         other => show(other),
     }
 }

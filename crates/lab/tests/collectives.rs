@@ -211,7 +211,7 @@ fn an_unfinished_collective_is_shown_as_such() {
     for page in [report::text::report(report), report::markdown::report(report)] {
         assert!(page.contains(&partial), "{page}");
     }
-    assert!(report::html::report(report, "").contains("of\u{a0}480"));
+    assert!(report::html::report(report).contains("of\u{a0}480"));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn every_rendering_has_the_table() {
     for key in ["kind", "ranks", "bytes", "time_us", "algbw_GBps", "busbw_GBps", "bound_us", "started_us"] {
         assert!(!json["collectives"][0][key].is_null(), "{key}");
     }
-    for page in [report::text::report(&report), report::markdown::report(&report), report::html::report(&report, "")] {
+    for page in [report::text::report(&report), report::markdown::report(&report), report::html::report(&report)] {
         assert!(page.contains("bus bandwidth") && page.contains("gradients") && page.contains("GB/s"), "{page}");
     }
 }
@@ -237,7 +237,9 @@ fn many_groups_are_summed_up_and_runs_are_compared() {
     assert!(report::text::report(&report).contains("pairs, slowest of 32 groups: allreduce, ring"));
     let row = |label: &str| strandway_lab::Row { label: label.into(), set: Default::default(), report: report.clone() };
     let rows = [row("left"), row("right")];
-    for page in [report::text::rows(&rows), report::markdown::rows("x", &rows), report::html::rows("x", &rows, "")] {
+    for page in
+        [report::text::rows(&rows, None), report::markdown::rows("x", &rows), report::html::rows("x", &rows, "")]
+    {
         let page = page.replace('\u{a0}', " ");
         assert!(page.contains("left: pairs: allreduce, ring") && page.contains("right: pairs: allreduce"), "{page}");
     }

@@ -60,16 +60,16 @@ fn a_partitioned_fabric_ends_at_its_time_limit_with_the_unfinished_flows_named()
     assert_eq!(report.end, "time limit");
     let text = report::text::report(&report);
     assert!(text.contains("1 flows did not finish") && text.contains("host0->host7"), "{text}");
-    assert!(report::html::report(&report, "").contains("host0-&gt;host7"));
+    assert!(report::html::report(&report).contains("host0-&gt;host7"));
 }
 
 #[test]
 fn a_page_needs_nothing_from_outside() {
-    let mut experiment = experiment(SMALL);
+    let mut experiment = experiment(&format!("# <script>alert(1)</script>\n{SMALL}"));
     experiment.with_series();
     let report = run(&experiment, &Control::new()).report;
     assert!(report.series.is_some());
-    let page = report::html::report(&report, "# <script>alert(1)</script>");
+    let page = report::html::report(&report);
     for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
         assert!(!page.contains(outside), "the page contains {outside}");
     }
@@ -209,7 +209,7 @@ fn a_series_shows_a_port_that_goes_down_and_comes_back() {
         assert_eq!(mean(plane, 26..38) == 0.0, plane == 2, "plane {plane} meanwhile: {}", mean(plane, 26..38));
     }
     assert_eq!(series.planes_gbps, watched.planes_gbps, "there is no other flow");
-    let page = report::html::report(&report, "");
+    let page = report::html::report(&report);
     for text in [
         "Entropy values of host0-&gt;host60",
         "32 entropy values (paths) of host0-&gt;host60 by state; at the least 24 in use",
@@ -261,7 +261,7 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
     let report = report_of(text);
     let single = report.fabric.single_plane.as_ref().expect("three tiers");
     assert_eq!((report.fabric.cost.all_switches, single.all_switches, single.tiers), (48, 80, 3));
-    let page = report::html::report(&report, "");
+    let page = report::html::report(&report);
     let explained = report::text::fabric(&experiment(text));
     for text in [
         "links of a NIC's full rate",
@@ -277,7 +277,7 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
         assert!(explained.contains(text), "{text}: {explained}");
         assert!(page.contains(&text.replace('&', "&amp;")), "{text}");
     }
-    assert!(!report::html::report(&report_of(SMALL), "").contains("What the fabric is made of"));
+    assert!(!report::html::report(&report_of(SMALL)).contains("What the fabric is made of"));
 }
 
 #[test]

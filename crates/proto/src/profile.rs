@@ -92,6 +92,40 @@ parameters! {
     }
 }
 
+/// How switches choose among equal uplinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// By a hash of flow and entropy, with a salt per switch (ECMP).
+    Hashed,
+    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the
+    /// leaf, the rest at the next tier, each through a fixed permutation per switch. Packets that want order
+    /// ([`crate::PathId::ORDERED`]) are hashed all the same.
+    Direct,
+    /// As a static source route (SRv6 uSID) does it: the entropy names the uplinks one by one, the leaf's in its lowest bits
+    /// (modulo their number), without permutations, and nothing ever changes: what leads over a dead link is lost. Packets
+    /// that want order are no exception.
+    Source,
+}
+
+impl Routing {
+    /// The names of all, as scenarios write them.
+    pub const NAMES: [&str; 3] = ["hashed", "direct", "source"];
+
+    /// Its name, as scenarios write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Routing::Hashed => "hashed",
+            Routing::Direct => "direct",
+            Routing::Source => "source",
+        }
+    }
+
+    /// The routing of that name.
+    pub fn named(name: &str) -> Option<Routing> {
+        [Routing::Hashed, Routing::Direct, Routing::Source].into_iter().find(|r| r.name() == name)
+    }
+}
+
 /// Which bytes represent the packets on a real wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
@@ -137,7 +171,7 @@ impl Profile {
             "strack_fast" => {
                 "STrack with losses found by lateness and paths that lose packets left alone for longer (ours)"
             }
-            "prime" => "PRIME spraying (set fabric.routing = \"direct\" beside it) with NSCC window, SACK and trimming",
+            "prime" => "PRIME spraying over switches that index their uplinks, with NSCC window, SACK and trimming",
             "mrc" => {
                 "MRC: a set of static paths per connection with probes and backups, NSCC window, SACK and trimming"
             }
@@ -254,6 +288,16 @@ impl Profile {
             groups.push((path, set));
         }
         groups
+    }
+
+    /// How this profile wants switches to choose among equal uplinks: PRIME's entropy is an index, MRC's a source route, and
+    /// every other selector expects a hash. A scenario's `[fabric]` may say otherwise.
+    pub fn routing(&self) -> Routing {
+        match self.path {
+            PathConfig::Prime(_) => Routing::Direct,
+            PathConfig::Mrc(_) => Routing::Source,
+            _ => Routing::Hashed,
+        }
     }
 
     /// Wire bytes of one full packet.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_proto::{HostId, Profile};
 
+pub use strandway_proto::profile::Routing;
+
 /// Everything that a run depends on. The same plan gives the same measurements on any number of threads.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -83,21 +85,6 @@ pub struct TriggerPlan {
     pub needed: u32,
     /// A trigger that this one fires in turn when it releases its flows. Both are counted at the same host.
     pub then: Option<u32>,
-}
-
-/// How switches choose among equal uplinks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routing {
-    /// By a hash of flow and entropy, with a salt per switch (ECMP).
-    Hashed,
-    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the
-    /// leaf, the rest at the next tier, each through a fixed permutation per switch. Packets that want order
-    /// ([`strandway_proto::PathId::ORDERED`]) are hashed all the same.
-    Direct,
-    /// As a static source route (SRv6 uSID) does it: the entropy names the uplinks one by one, the leaf's in its lowest bits
-    /// (modulo their number), without permutations, and nothing ever changes: what leads over a dead link is lost. Packets
-    /// that want order are no exception.
-    Source,
 }
 
 /// How a switch port queues, marks, trims and pauses. Sizes are those of a port at full rate.

@@ -3,24 +3,33 @@
 use super::{judge, load};
 use crate::Failure;
 use crate::args::{Common, CompareArgs, SweepArgs};
-use crate::outputs::{Outputs, finish};
+use crate::outputs::{Outputs, Wanted};
 use crate::progress::{Bars, interrupted};
 use strandway_lab::{Row, Rows, Scenario, Variant, report};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    let scenario = load(&args.common)?;
+    let scenario = load_several(&args.common)?;
     let variants = strandway_lab::compare(&scenario, &args.profiles)?;
     run(&args.common, &scenario, &variants, args.jobs)
 }
 
+/// Loads a scenario that is run several times.
+fn load_several(common: &Common) -> Result<Scenario, Failure> {
+    let scenario = load(common)?;
+    if let Some(seed) = common.seed {
+        strandway_lab::sweep::seed_counts(&scenario, seed)?;
+    }
+    Ok(scenario)
+}
+
 pub(crate) fn sweep(args: &SweepArgs) -> Result<(), Failure> {
-    let scenario = load(&args.common)?;
+    let scenario = load_several(&args.common)?;
     let variants = strandway_lab::sweep(&scenario)?;
     run(&args.common, &scenario, &variants, args.jobs)
 }
 
 fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<u16>) -> Result<(), Failure> {
-    let mut outputs = Outputs::open(common, None)?;
+    let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet)?;
     let document = tell(&mut outputs, scenario, rows, "")?;
     if document.rows.len() < variants.len() {
@@ -32,14 +41,14 @@ fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<
 
 /// Shows several runs as one table, with a remark below it, and writes them to the files that were asked for.
 pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, remark: &str) -> Result<Rows, Failure> {
-    outputs.show(&format!("{}\n{}{remark}", scenario.name(), report::text::rows(&rows)));
+    outputs.show(&format!("{}\n{}{remark}", scenario.name(), report::text::rows(&rows, outputs.width())));
     if let Some(output) = outputs.html.take() {
-        finish(output, report::html::rows(&scenario.name(), &rows, scenario.text()).as_bytes())?;
+        output.finish(report::html::rows(&scenario.name(), &rows, &scenario.text()).as_bytes())?;
     }
     if let Some(output) = outputs.markdown.take() {
-        finish(output, report::markdown::rows(&scenario.name(), &rows).as_bytes())?;
+        output.finish(report::markdown::rows(&scenario.name(), &rows).as_bytes())?;
     }
-    let document = Rows { format: 1, rows };
+    let document = Rows::new(rows);
     outputs.json(|| report::to_json(&document))?;
     Ok(document)
 }

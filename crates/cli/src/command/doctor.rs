@@ -2,12 +2,12 @@
 
 use crate::Failure;
 use crate::args::DoctorArgs;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, Wanted};
 use strandway_lab::linux;
 use strandway_udp::doctor::{Finding, Verdict, examine};
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
-    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
     let mut findings = examine();
     findings.push(fabrics());
     outputs.show(&table(&findings));

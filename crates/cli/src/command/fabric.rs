@@ -6,7 +6,7 @@ use crate::args::{
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
-use crate::outputs::{Outputs, complain, finish, print};
+use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::{FlowBar, interrupted};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -94,7 +94,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
     let scenario = load(common)?;
     let experiment = scenario.check()?;
-    let mut outputs = Outputs::open(common, None)?;
+    let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
     let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     // Whether it stands, without asking every namespace for its counters.
@@ -129,10 +129,10 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     outputs.show(&report::text::report(&wire));
     outputs.json(|| wire.to_json())?;
     if let Some(output) = outputs.html.take() {
-        finish(output, report::html::report(&wire, scenario.text()).as_bytes())?;
+        output.finish(report::html::report(&wire).as_bytes())?;
     }
     if let Some(output) = outputs.markdown.take() {
-        finish(output, report::markdown::report(&wire).as_bytes())?;
+        output.finish(report::markdown::report(&wire).as_bytes())?;
     }
     judge([("", &wire)])
 }
@@ -150,7 +150,7 @@ fn agreement(rows: &[Row]) -> String {
 }
 
 fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
-    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
     let probed = if args.probe { Some(linux::probe(&args.fabric.name)?) } else { None };
     let status = linux::status(&args.fabric.name)?;
     outputs.show(&status.text());
@@ -189,7 +189,7 @@ fn exec(args: &FabricExecArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &FabricCheckArgs) -> Result<(), Failure> {
-    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
     let findings = linux::check();
     let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
     let mut text = String::new();

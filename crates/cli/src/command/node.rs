@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::args::NodeArgs;
-use crate::outputs::{Outputs, print};
+use crate::outputs::{Outputs, Wanted, print};
 use crate::progress;
 use std::fs::File;
 use std::io::Write;
@@ -30,8 +30,10 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     let config = file.config(key.as_deref()).map_err(Failure::Usage)?;
     let mut json = Lines::open(args)?;
     // Says whether people read standard output.
-    let outputs =
-        Outputs::files(args.json.as_ref().filter(|_| matches!(json, Lines::Stdout)), None, None, None, false)?;
+    let outputs = Outputs::open(
+        Wanted { json: args.json.as_ref().filter(|_| matches!(json, Lines::Stdout)), ..Wanted::default() },
+        &[],
+    )?;
     let profile = config.profile.name.clone();
     let mut node = Node::bind(config)?;
     let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();

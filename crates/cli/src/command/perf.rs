@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide, Waiting};
-use crate::outputs::{Outputs, print};
+use crate::outputs::{Outputs, Wanted, print};
 use crate::progress;
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     if !args.seconds.is_finite() || !(0.01..=86_400.0).contains(&args.seconds) {
         return Err(Failure::Usage("--seconds: take 0.01 to 86400".into()));
     }
-    let mut outputs = Outputs::files(args.json.as_ref(), None, None, None, false)?;
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &inputs(&args.common))?;
     let head = head(args, &config);
     let facts = (config.profile.name.clone(), config.payload);
     let threads = args.common.threads;
@@ -309,4 +309,9 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
     object["protection"] = args.common.protection.name().into();
     object["seconds"] = seconds.iter().map(row).collect();
     format!("{object:#}\n")
+}
+
+/// The files that a side of a measurement reads.
+fn inputs(common: &crate::args::PerfCommon) -> Vec<std::path::PathBuf> {
+    [&common.node, &common.key].into_iter().flatten().cloned().collect()
 }

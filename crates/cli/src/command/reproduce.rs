@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::args::ReproduceArgs;
-use crate::outputs::{Outputs, finish, print};
+use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::{Bars, interrupted};
 use strandway_lab::{report, reproduce};
 
@@ -16,7 +16,10 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     }
     let mut work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
     work.prepare()?;
-    let mut outputs = Outputs::files(args.json.as_ref(), args.html.as_ref(), None, None, args.quiet)?;
+    let mut outputs = Outputs::open(
+        Wanted { json: args.json.as_ref(), html: args.html.as_ref(), quiet: args.quiet, ..Wanted::default() },
+        &[],
+    )?;
     let bars = Bars::new(args.quiet);
     let all = bars.all(work.runs(), work.hops());
     let watch = |experiment: &_, control| (bars.watch("", experiment, control), all.one(experiment));
@@ -25,7 +28,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     drop(all);
     outputs.show(&report::text::reproduction(&done));
     if let Some(output) = outputs.html.take() {
-        finish(output, report::html::reproduction(&done).as_bytes())?;
+        output.finish(report::html::reproduction(&done).as_bytes())?;
     }
     outputs.json(|| done.to_json())?;
     if !done.complete {

@@ -3,16 +3,31 @@
 use super::{judge, load};
 use crate::Failure;
 use crate::args::RunArgs;
-use crate::outputs::{Outputs, complain, finish};
+use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::Bars;
 use std::sync::Arc;
-use strandway_lab::{pcap, report};
+use strandway_lab::{Estimate, pcap, report};
 use strandway_sim::Control;
+
+/// Runs that take longer than this many seconds say so before they start.
+const LONG: f64 = 20.0;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let scenario = load(&args.common)?;
     let mut experiment = scenario.check()?;
-    let mut outputs = Outputs::open(&args.common, args.pcap.as_ref())?;
+    let estimate = Estimate::of(&experiment);
+    let threads = experiment.plan.threads;
+    if args.estimate {
+        print(&format!("{}\n", estimate.text(threads)));
+        return Ok(());
+    }
+    if !args.force {
+        estimate.fits().map_err(Failure::Run)?;
+    }
+    let mut outputs = Outputs::open(
+        Wanted { pcap: args.pcap.as_ref(), flows: args.flows.as_ref(), ..Wanted::of(&args.common) },
+        &scenario.inputs(),
+    )?;
     if outputs.html.is_some() {
         experiment.with_series();
     }
@@ -20,6 +35,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         experiment.with_capture();
     } else {
         experiment.plan.capture = None;
+    }
+    if estimate.seconds > LONG && !args.common.quiet {
+        complain(&format!("{}: {}; Ctrl-C ends it with a report", experiment.name, estimate.text(threads)));
     }
     let control = Arc::new(Control::new());
     let watch = Bars::new(args.common.quiet).watch("", &experiment, control.clone());
@@ -29,17 +47,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     outputs.show(&report::text::report(report));
     outputs.json(|| report.to_json())?;
     if let Some(output) = outputs.html.take() {
-        finish(output, report::html::report(report, scenario.text()).as_bytes())?;
+        output.finish(report::html::report(report).as_bytes())?;
     }
     if let Some(output) = outputs.markdown.take() {
-        finish(output, report::markdown::report(report).as_bytes())?;
+        output.finish(report::markdown::report(report).as_bytes())?;
     }
     if let Some(output) = outputs.pcap.take() {
         let capture = pcap::write(&experiment, &outcome.measurements);
         if capture.skipped > 0 {
             complain(&format!("--pcap: {} packets do not fit the wire format and were left out", capture.skipped));
         }
-        finish(output, &capture.bytes)?;
+        output.finish(&capture.bytes)?;
+    }
+    if let Some(output) = outputs.flows.take() {
+        output.finish(report::csv::flows(&experiment, &outcome.measurements).as_bytes())?;
     }
     judge([("", report)])
 }

@@ -3,7 +3,7 @@
 use super::judge;
 use crate::Failure;
 use crate::command::compare::rows;
-use crate::outputs::{finish, open_here, print};
+use crate::outputs::{finish, open_here, print, terminal_width};
 use std::path::Path;
 use std::time::Instant;
 use strandway_lab::{Scenario, report};
@@ -33,7 +33,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
         strandway_proto::Bytes(experiment.messages[0].bytes),
     ));
     let rows = rows(&variants, None, true, false)?;
-    print(&report::text::rows(&rows));
+    print(&report::text::rows(&rows, terminal_width()));
     print(&finding(&rows));
     finish(output, report::html::rows(&scenario.name(), &rows, SCENARIO).as_bytes())?;
     print(&format!(

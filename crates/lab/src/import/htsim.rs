@@ -6,7 +6,7 @@
 mod cm;
 mod topo;
 
-pub use cm::{Matrix, MatrixFlow, MatrixStart, MatrixTrigger, parse_cm, parse_cm_named};
+pub use cm::{Matrix, MatrixFlow, MatrixStart, MatrixTrigger, StartUnit, parse_cm, parse_cm_in, parse_cm_named};
 pub use topo::{parse_topo, parse_topo_named};
 
 use crate::problem::{Problem, Problems};

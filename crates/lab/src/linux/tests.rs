@@ -67,7 +67,7 @@ fn what_namespaces_cannot_be_is_said_with_a_remedy() {
         (vec!["fabric.rate=800 Gbps"], no(), "faster than software carries; 1 Gbps is the most; pass --rate 500Mbps"),
         (vec!["fabric.hosts=65", "fabric.spines=1"], no(), "at most 64 hosts as namespaces; add --set fabric.hosts=8"),
         (vec!["fabric.hosts=64", "fabric.spines=80"], no(), "would be 288 namespaces; 200 is the most"),
-        (vec!["fabric.planes=10"], no(), "a node has at most 8 planes"),
+        (vec!["fabric.planes=10", "fabric.routing=hashed"], no(), "a node has at most 8 planes"),
         (vec!["fabric.bundle=2"], no(), "parallel links cannot be told apart"),
         (vec!["fabric.hots=3"], no(), "did you mean `hosts`?"),
         (vec![], Options { rate: Some("500".into()), unshaped: false }, "--rate = 500: a rate needs a unit"),

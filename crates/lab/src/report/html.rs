@@ -9,6 +9,7 @@ mod watched;
 use self::chart::escape;
 use super::Report;
 use super::text::{COLLECTIVE_HEAD, gbps, us};
+use crate::plan::Origin;
 use crate::reproduce::Reproduction;
 use crate::sweep::Row;
 use std::fmt::Write;
@@ -18,9 +19,9 @@ pub use self::compared::headline;
 const STYLE: &str = include_str!("html/style.css");
 const POINTER: &str = include_str!("html/pointer.js");
 
-/// The report of one run, with the scenario's text.
-pub fn report(report: &Report, scenario: &str) -> String {
-    page(&report.scenario, &single::body(report, scenario))
+/// The report of one run.
+pub fn report(report: &Report) -> String {
+    page(&report.scenario, &single::body(report))
 }
 
 /// One page for several runs.
@@ -129,9 +130,35 @@ fn times(value: f64) -> String {
     }
 }
 
-/// The scenario and how to repeat the run.
-fn scenario_text(text: &str) -> String {
-    format!("<details class=\"card\"><summary>Scenario</summary><pre>{}</pre></details>\n", escape(text.trim()))
+/// The command line, what it changed, and the scenario that took effect.
+fn how_made(origin: &Origin, scenario: &str) -> String {
+    let mut out = String::new();
+    if !origin.command.is_empty() {
+        out.push_str(&format!("<p class=\"note\">Command: <code>{}</code></p>\n", escape(&origin.command)));
+    }
+    if !origin.set.is_empty() {
+        let set: Vec<String> =
+            origin.set.iter().map(|(k, v)| format!("<code>{}</code>", escape(&format!("{k} = {v}")))).collect();
+        out.push_str(&format!("<p class=\"note\">Changed: {}</p>\n", set.join(", ")));
+    }
+    let title = if origin.set.is_empty() { "Scenario" } else { "Scenario, with all changes" };
+    out.push_str(&format!(
+        "<details class=\"card\"><summary>{title}</summary><pre>{}</pre></details>\n",
+        escape(scenario.trim())
+    ));
+    out
+}
+
+/// What broke and what else a reader must know.
+fn remarks(report: &Report) -> String {
+    let mut out = String::new();
+    if !report.faults.is_empty() {
+        out.push_str(&format!("<p class=\"note\">Faults: {}</p>\n", escape(&super::text::faults(report))));
+    }
+    for note in &report.notes {
+        out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(note)));
+    }
+    out
 }
 
 fn parameters(report: &Report, title: &str) -> String {

@@ -1,17 +1,16 @@
 //! Makes a report of what a run measured.
 
 use super::{
-    ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FlowFacts, Goodput, GroupFacts, LinkFacts,
-    Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series,
+    ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FaultFacts, FlowFacts, Goodput, GroupFacts,
+    LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series,
 };
 use crate::cost::Tables;
-use crate::plan::{CollectivePlan, Experiment, Message};
+use crate::plan::{CollectivePlan, Experiment, FaultNote, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
-use strandway_sim::plan::Routing;
 use strandway_sim::{LinkId, Measurements};
 
 /// Points of the completion-time curve.
@@ -113,22 +112,34 @@ impl Report {
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
             collectives: collectives(experiment, &lives),
             expect: Vec::new(),
+            faults: experiment.faults.iter().map(fault).collect(),
+            notes: experiment.notes.clone(),
+            origin: experiment.origin.clone(),
         };
         report.expect = expectations(experiment, &report, &lives);
         report
     }
 }
 
+fn fault(note: &FaultNote) -> FaultFacts {
+    FaultFacts {
+        what: note.what.clone(),
+        from_us: note.from.as_us(),
+        until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
+        links: note.links as u64,
+    }
+}
+
 /// A message's life: its pieces' together.
 #[derive(Clone, Copy)]
-struct Life {
-    started: Option<Time>,
-    received: Option<Time>,
-    finished: Option<Time>,
+pub(super) struct Life {
+    pub(super) started: Option<Time>,
+    pub(super) received: Option<Time>,
+    pub(super) finished: Option<Time>,
 }
 
 impl Life {
-    fn completion(&self) -> Option<Span> {
+    pub(super) fn completion(&self) -> Option<Span> {
         Some(self.finished? - self.started?)
     }
 }
@@ -144,7 +155,7 @@ fn jain(rates: impl Iterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
-fn life(message: &Message, flows: &[FlowRecord]) -> Life {
+pub(super) fn life(message: &Message, flows: &[FlowRecord]) -> Life {
     let first = message.first as usize;
     let pieces = flows.get(first..first + message.pieces as usize).unwrap_or_default();
     let last = |of: fn(&FlowRecord) -> Option<Time>| -> Option<Time> {
@@ -159,7 +170,7 @@ fn life(message: &Message, flows: &[FlowRecord]) -> Life {
 }
 
 /// The completion time in microseconds of a message alone in the fabric, by arithmetic.
-fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
+pub(super) fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
     let alone = experiment.alone();
     move |message| {
         let (from, to) = experiment.ends(message);
@@ -228,12 +239,7 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
         ecn_high_bytes: ports.ecn.map_or(0, |e| e.high.0),
         trimming: ports.trim.is_some(),
         pfc: ports.pfc.is_some(),
-        routing: match experiment.plan.routing {
-            Routing::Hashed => "hashed",
-            Routing::Direct => "direct",
-            Routing::Source => "source",
-        }
-        .to_string(),
+        routing: experiment.plan.routing.name().to_string(),
         cost,
         single_plane,
         tables: Tables::of(topology).into(),

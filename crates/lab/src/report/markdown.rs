@@ -1,7 +1,8 @@
 //! Reports as Markdown, for issues and wikis.
 
+use super::lines::lines;
 use super::text::{
-    COLLECTIVE_HEAD, bytes, collective_rows, compared_collectives, count, fabric_line, gbps, percent, us,
+    COLLECTIVE_HEAD, bytes, collective_rows, compared_collectives, count, fabric_line, faults, gbps, percent, us,
 };
 use super::{Report, Spread};
 use crate::sweep::Row;
@@ -13,6 +14,12 @@ pub fn report(report: &Report) -> String {
         out.push_str(&format!("{}\n\n", report.description.trim()));
     }
     out.push_str(&format!("{}. Seed {}, digest `{}`.\n\n", fabric_line(report), report.seed, report.digest));
+    if !report.faults.is_empty() {
+        out.push_str(&format!("Faults: {}.\n\n", escape(&faults(report))));
+    }
+    for note in &report.notes {
+        out.push_str(&format!("Note: {}.\n\n", escape(note)));
+    }
     out.push_str("| | min | mean | p50 | p99 | p99.9 | max |\n|---|--:|--:|--:|--:|--:|--:|\n");
     let mut line = |name: &str, s: &Spread, show: &dyn Fn(f64) -> String| {
         let cells = [s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| v.map_or("–".into(), show)).join(" | ");
@@ -55,7 +62,18 @@ pub fn report(report: &Report) -> String {
             ));
         }
     }
+    out.push_str(&origin(report));
     out
+}
+
+/// The command line and the scenario that took effect.
+fn origin(report: &Report) -> String {
+    let o = &report.origin;
+    let command = if o.command.is_empty() { String::new() } else { format!("`{}`\n\n", o.command) };
+    if o.scenario.is_empty() {
+        return String::new();
+    }
+    format!("\n## How it was made\n\n{command}```toml\n{}\n```\n", o.scenario.trim_end())
 }
 
 fn collectives(rows: Vec<[String; 8]>) -> String {
@@ -69,20 +87,49 @@ fn collectives(rows: Vec<[String; 8]>) -> String {
 /// One row per run.
 pub fn rows(title: &str, rows: &[Row]) -> String {
     let mut out = format!(
-        "# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | trimmed | resent |\n"
+        "# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | lost | trimmed | resent |\n"
     );
-    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-    for row in rows {
-        let r = &row.report;
-        let times = [r.fct_us.mean, r.fct_us.p50, r.fct_us.p99, r.fct_us.max].map(us).join(" | ");
+    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    let lines = lines(rows);
+    for line in &lines {
+        type Pick = fn(&Report) -> Option<f64>;
+        let picks: [Pick; 4] = [|r| r.fct_us.mean, |r| r.fct_us.p50, |r| r.fct_us.p99, |r| r.fct_us.max];
+        let [first, ..] = &line.runs[..] else { continue };
+        let r = &rows[*first].report;
+        if let [_, _, ..] = &line.runs[..] {
+            let mean = |of: Pick| line.of(rows, of).map(|v| v.mean);
+            let times = picks.map(|of| match line.of(rows, of) {
+                Some(v) => format!("{} ({}..{})", us(Some(v.mean)), us(Some(v.min)), us(Some(v.max))),
+                None => "–".to_string(),
+            });
+            let counts: [Pick; 3] = [
+                |r| Some(r.packets.dropped as f64),
+                |r| Some(r.packets.lost as f64),
+                |r| Some(r.packets.trimmed as f64),
+            ];
+            out.push_str(&format!(
+                "| {}, mean of {} seeds (lowest..highest) | {} | {} | {} | {} | {:.2} % |\n",
+                escape(&line.label),
+                line.runs.len(),
+                count(r.flows.total),
+                times.join(" | "),
+                mean(|r| Some(r.goodput_gbps.mean_per_host)).map_or("–".to_string(), gbps),
+                counts.map(|of| mean(of).map_or("–".to_string(), |v| format!("{v:.1}"))).join(" | "),
+                100.0 * mean(|r| Some(r.packets.retransmitted_share)).unwrap_or_default()
+            ));
+            continue;
+        }
+        let row = &rows[*first];
+        let times = picks.map(|of| us(of(r))).join(" | ");
         let p = &r.packets;
         out.push_str(&format!(
-            "| {} | {}/{} | {times} | {} | {} | {} | {:.2} % |\n",
+            "| {} | {}/{} | {times} | {} | {} | {} | {} | {:.2} % |\n",
             escape(&row.label),
             r.flows.finished,
             r.flows.total,
             gbps(r.goodput_gbps.mean_per_host),
-            count(p.dropped + p.lost),
+            count(p.dropped),
+            count(p.lost),
             count(p.trimmed),
             100.0 * p.retransmitted_share
         ));

@@ -1,12 +1,14 @@
 //! Reports for the terminal.
 
+mod compared;
 pub(crate) mod reproduced;
 
-use super::{CollectiveFacts, FabricFacts, Report, Spread, cost};
+use super::{CollectiveFacts, FabricFacts, FaultFacts, Report, Spread, cost};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+pub use self::compared::rows;
 pub use self::reproduced::{reproduction, sets};
 
 /// The report of one run.
@@ -18,6 +20,16 @@ pub fn report(report: &Report) -> String {
     };
     line(format!("{} · profile {} · seed {}", report.scenario, report.profile, report.seed));
     line(fabric_line(report));
+    let changed = changes(report);
+    if !changed.is_empty() {
+        line(format!("changed: {changed}"));
+    }
+    if !report.faults.is_empty() {
+        line(format!("faults: {}", faults(report)));
+    }
+    for note in &report.notes {
+        line(format!("note: {note}"));
+    }
     line(String::new());
     line(flows_table(report));
     if !report.collectives.is_empty() {
@@ -35,49 +47,23 @@ pub fn report(report: &Report) -> String {
     out
 }
 
-/// One row per run.
-pub fn rows(rows: &[Row]) -> String {
-    let mut table = table();
-    table.set_header(
-        [
-            "",
-            "flows",
-            "FCT mean",
-            "p50",
-            "p99",
-            "max",
-            "goodput/host",
-            "dropped",
-            "trimmed",
-            "resent",
-            "timeouts",
-            "expect",
-        ]
-        .map(heading),
-    );
-    for row in rows {
-        let r = &row.report;
-        let done = if r.flows.finished == r.flows.total {
-            r.flows.total.to_string()
-        } else {
-            format!("{} of {}", r.flows.finished, r.flows.total)
-        };
-        let mut cells = vec![Cell::new(&row.label), right(done)];
-        for value in [r.fct_us.mean, r.fct_us.p50, r.fct_us.p99, r.fct_us.max] {
-            cells.push(right(us(value)));
-        }
-        cells.push(right(gbps(r.goodput_gbps.mean_per_host)));
-        let p = &r.packets;
-        cells.push(right(count(p.dropped + p.lost)));
-        cells.push(right(count(p.trimmed)));
-        cells.push(right(format!("{:.2} %", 100.0 * p.retransmitted_share)));
-        cells.push(right(count(p.timeouts)));
-        cells.push(right(verdict(r)));
-        table.add_row(cells);
-    }
-    let collectives = compared_collectives(rows);
-    let more = if collectives.is_empty() { String::new() } else { collectives_table(collectives) };
-    format!("{table}\n{more}")
+/// What the command line changed, as `key = value`.
+pub(crate) fn changes(report: &Report) -> String {
+    let set = report.origin.set.iter().map(|(key, value)| format!("{key} = {value}"));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// What broke, in words: `plane 2 down, silent, from 20.0 us`.
+pub(crate) fn faults(report: &Report) -> String {
+    let when = |f: &FaultFacts| match (f.from_us, f.until_us) {
+        (from, None) if from <= 0.0 => "from the start".to_string(),
+        (from, None) => format!("from {}", us(Some(from))),
+        (from, until) => format!("from {} to {}", us(Some(from)), us(until)),
+    };
+    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}", f.what, when(f))).collect();
+    let (shown, more) = all.split_at(all.len().min(6));
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    format!("{}{more}", shown.join("; "))
 }
 
 /// So many collectives have a row of their own.
@@ -112,15 +98,19 @@ pub(crate) fn us(value: Option<f64>) -> String {
         None => "–".to_string(),
         Some(0.0) => "0 us".to_string(),
         Some(v) if v < 0.1 => format!("{:.1} ns", v * 1e3),
-        Some(v) if v < 1e4 => format!("{v:.1} us"),
-        Some(v) if v < 1e7 => format!("{:.2} ms", v / 1e3),
+        Some(v) if v < 999.95 => format!("{v:.1} us"),
+        Some(v) if v < 9_999.95 => {
+            let tenths = (v * 10.0).round() as u64;
+            format!("{}.{} us", count(tenths / 10), tenths % 10)
+        }
+        Some(v) if v < 999_995.0 => format!("{:.2} ms", v / 1e3),
         Some(v) => format!("{:.2} s", v / 1e6),
     }
 }
 
 pub(crate) fn gbps(value: f64) -> String {
     match value {
-        v if v >= 1e4 => format!("{:.2} Tb/s", v / 1e3),
+        v if v >= 999.5 => format!("{:.2} Tb/s", v / 1e3),
         v if v >= 100.0 => format!("{v:.0} Gb/s"),
         v if v >= 1.0 => format!("{v:.1} Gb/s"),
         v => format!("{:.1} Mb/s", v * 1e3),
@@ -153,19 +143,24 @@ pub(crate) fn percent(value: f64) -> String {
     format!("{:.1} %", 100.0 * value)
 }
 
+/// A count with its noun.
+fn several(n: u32, one: &str, many: &str) -> String {
+    format!("{} {}", count(n.into()), if n == 1 { one } else { many })
+}
+
 /// The fabric in a sentence.
 pub(crate) fn fabric_line(report: &Report) -> String {
     let f = &report.fabric;
     let planes = if f.planes > 1 { format!(", {} planes", f.planes) } else { String::new() };
     let switches = if f.tiers == 3 {
         format!(
-            "{} leaves, {} aggregation switches, {} cores",
-            count(f.leaves.into()),
-            count(f.spines.into()),
-            count(f.cores.into())
+            "{}, {}, {}",
+            several(f.leaves, "leaf", "leaves"),
+            several(f.spines, "aggregation switch", "aggregation switches"),
+            several(f.cores, "core", "cores")
         )
     } else {
-        format!("{} leaves, {} spines", count(f.leaves.into()), count(f.spines.into()))
+        format!("{}, {}", several(f.leaves, "leaf", "leaves"), several(f.spines, "spine", "spines"))
     };
     format!(
         "{} hosts at {}, {}{planes}: {switches}; base RTT {}, BDP {}",
@@ -427,6 +422,7 @@ pub fn fabric(experiment: &Experiment) -> String {
     row("flows", format!("{} of {} in all", count(template.flows.total), bytes(template.flows.bytes)));
     row("busiest NIC", format!("could be done at {} if nothing ever waited", experiment.ideal));
     row("time limit", experiment.plan.time_limit.to_string());
+    row("estimate of a run", crate::Estimate::of(experiment).text(experiment.plan.threads));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines: String = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
     format!("{lines}\n{}", made_of(&template.fabric))
@@ -441,7 +437,10 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
         assert_eq!(us(Some(54.12)), "54.1 us");
+        assert_eq!(us(Some(1_240.16)), "1,240.2 us");
+        assert_eq!(us(Some(9_999.97)), "10.00 ms");
         assert_eq!(us(Some(21_029.3)), "21.03 ms");
+        assert_eq!(us(Some(2_517_970.0)), "2.52 s");
         assert_eq!(us(None), "–");
         assert_eq!(gbps(51_200.0), "51.20 Tb/s");
         assert_eq!(bytes(417_000), "417.0 kB");

@@ -4,7 +4,7 @@ use super::generate::{Maker, fits};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
-use crate::scenario::{Scenario, read_file};
+use crate::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_collective::schedule::{After, Place};
@@ -92,11 +92,9 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
         section.wrong("placement", "is no placement", "write \"contiguous\", \"random\" or a file, one host per line");
         return None;
     }
-    let path = scenario.resolve(&name);
-    let file = path.display().to_string();
-    let list = read_file(&path).and_then(|text| hosts_of(&file, &text));
+    let list = scenario.read(&name).and_then(|(file, text)| Ok((hosts_of(&file, &text)?, file)));
     match list {
-        Ok(list) => {
+        Ok((list, file)) => {
             let (hosts, lines) = list.into_iter().unzip();
             Some(Placed { name, placement: Placement::List(hosts), file, lines })
         }

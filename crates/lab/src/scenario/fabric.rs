@@ -3,7 +3,7 @@
 use crate::import::htsim;
 use crate::quantity::Size;
 use crate::reader::{Section, Sink};
-use crate::scenario::{Scenario, read_file};
+use crate::scenario::Scenario;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_sim::Topology;
@@ -64,18 +64,21 @@ pub struct Derived {
     pub queue: Bytes,
 }
 
-/// Reads `[fabric]`. `nodes` is the number of hosts that an imported matrix wants, for the fabric's default.
-pub(crate) fn read(sink: &Sink, scenario: &Scenario, nodes: Option<u32>) -> Option<Fabric> {
+/// Reads `[fabric]`. `nodes` is the number of hosts that an imported matrix wants, for the fabric's default; `wanted` the
+/// routing that the profile brings, and the profile's name.
+pub(crate) fn read(
+    sink: &Sink,
+    scenario: &Scenario,
+    nodes: Option<u32>,
+    wanted: Option<(Routing, &str)>,
+) -> Option<Fabric> {
     let section = Section::of(sink, &scenario.table, "fabric");
     let default = if nodes.is_some() && !section.has("kind") { "fat-tree" } else { "leaf-spine" };
     let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { default };
     section.raw("kind");
     let switches = switches(&section);
-    let routing = match section.choice("routing", &["hashed", "direct", "source"]) {
-        Some("direct") => Routing::Direct,
-        Some("source") => Routing::Source,
-        _ => Routing::Hashed,
-    };
+    let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);
+    let routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
     let topology = match kind {
         "htsim" => imported(&section, scenario),
         "fat-tree" => fat_tree(&section, nodes),
@@ -84,13 +87,15 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, nodes: Option<u32>) -> Opti
     section.finish();
     let topology = topology?;
     if routing == Routing::Source {
-        segments_fit(sink, &topology);
+        let by =
+            wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
+        segments_fit(sink, &topology, &by);
     }
     Some(Fabric { kind, topology, routing, switches })
 }
 
 /// A micro segment (uSID) has 16 bits: two for its kind, three for the plane, eleven for a number that is not zero.
-fn segments_fit(sink: &Sink, topology: &Topology) {
+fn segments_fit(sink: &Sink, topology: &Topology, wanted: &str) {
     const NUMBERS: u32 = (1 << 11) - 1;
     let shape = topology.shape();
     let counts = [
@@ -104,7 +109,7 @@ fn segments_fit(sink: &Sink, topology: &Topology) {
         if count > most {
             let said = format!("{count} {what} do not fit a micro segment, which tells {most} apart");
             let remedy = "make the fabric smaller, or choose \"hashed\" or \"direct\"";
-            sink.add("fabric.routing", "\"source\"", said, remedy);
+            sink.add("fabric.routing", format!("\"source\"{wanted}"), said, remedy);
         }
     }
 }
@@ -326,8 +331,7 @@ fn imported(section: &Section<'_>, scenario: &Scenario) -> Option<Topology> {
         }
         return None;
     };
-    let path = scenario.resolve(&name);
-    let parsed = read_file(&path).and_then(|text| htsim::parse_topo_named(&path.display().to_string(), &text));
+    let parsed = scenario.read(&name).and_then(|(file, text)| htsim::parse_topo_named(&file, &text));
     match parsed {
         Ok(topology) => Some(topology),
         Err(problems) => {

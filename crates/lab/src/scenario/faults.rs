@@ -1,6 +1,7 @@
 //! `[[faults]]`: what breaks, and when.
 
 use crate::problem::nearest;
+use crate::quantity;
 use crate::reader::{Section, Sink, show};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
@@ -14,11 +15,31 @@ const EXPANSION_MAX: u64 = 100_000;
 
 const TARGETS: [&str; 6] = ["link", "between", "switch", "port", "plane", "tier"];
 
+/// One `[[faults]]` of a scenario, for reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultNote {
+    /// Where it strikes and what it does, such as `plane 2 down, silent`.
+    pub what: String,
+    /// From when.
+    pub from: Time,
+    /// Until when; [`Time::NEVER`] for good.
+    pub until: Time,
+    /// How many directed links it strikes.
+    pub links: usize,
+}
+
+/// All faults of a scenario: for the simulator and for reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) plans: Vec<FaultPlan>,
+    pub(crate) notes: Vec<FaultNote>,
+}
+
 /// Reads all faults of a scenario.
-pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, time_limit: Time) -> Vec<FaultPlan> {
+pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, time_limit: Time) -> Faults {
     let one;
     let items: &[Value] = match root.get("faults") {
-        None => return Vec::new(),
+        None => return Faults::default(),
         Some(Value::Array(items)) => items,
         Some(table @ Value::Table(_)) => {
             one = [table.clone()];
@@ -26,17 +47,22 @@ pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, ti
         }
         Some(other) => {
             sink.add("faults", show(other), "must be a list of tables", "write [[faults]] above each fault");
-            return Vec::new();
+            return Faults::default();
         }
     };
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     for (i, item) in items.iter().enumerate() {
         let name = if items.len() == 1 { "faults".to_string() } else { format!("faults[{i}]") };
         match item {
             Value::Table(table) => {
                 let section = Section::new(sink, name, Some(table));
                 let random = Random::new(seed, StreamKind::Fault, i as u64);
-                faults.extend(fault(section, topology, random, time_limit));
+                let enabled = section.flag("enabled").unwrap_or(true);
+                let (plans, note) = fault(section, topology, random, time_limit);
+                if enabled {
+                    faults.plans.extend(plans);
+                    faults.notes.extend(note);
+                }
             }
             other => sink.add(&name, show(other), "must be a table", "write [[faults]] above each fault"),
         }
@@ -44,7 +70,12 @@ pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, ti
     faults
 }
 
-fn fault(section: Section<'_>, topology: &Topology, random: Random, time_limit: Time) -> Vec<FaultPlan> {
+fn fault(
+    section: Section<'_>,
+    topology: &Topology,
+    random: Random,
+    time_limit: Time,
+) -> (Vec<FaultPlan>, Option<FaultNote>) {
     let links = target(&section, topology, random);
     let kind = section.choice("kind", &["down", "flap", "degrade", "loss"]);
     if !section.has("kind") {
@@ -55,8 +86,9 @@ fn fault(section: Section<'_>, topology: &Topology, random: Random, time_limit: 
     if until <= from {
         section.wrong("until", format!("is not after the start, {from}"), "write a later time, or leave it out");
         section.finish();
-        return Vec::new();
+        return (Vec::new(), None);
     }
+    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.len() });
     let mut plans = Vec::new();
     let mut add = |kind, from, until| {
         if let Some(links) = &links {
@@ -129,7 +161,48 @@ fn fault(section: Section<'_>, topology: &Topology, random: Random, time_limit: 
         _ => {}
     }
     section.finish();
-    plans
+    (plans, note)
+}
+
+/// A fault in words, from what is written: `leaf0 - spine3 at 25 % of its rate`.
+fn told(section: &Section<'_>) -> String {
+    let text = |key: &'static str| match section.raw(key) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(other) => Some(show(other)),
+        None => None,
+    };
+    let flag = |key| section.raw(key) == Some(&Value::Boolean(true));
+    let place = TARGETS.iter().find_map(|key| Some((*key, section.raw(key)?)));
+    let place = match place {
+        Some(("between", Value::Array(ends))) => ends.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" - "),
+        Some(("plane", plane)) => format!("plane {}", show(plane)),
+        Some(("tier", Value::String(tier))) => match text("count") {
+            Some(count) if flag("per_switch") => format!("{count} of each switch's {tier} links"),
+            Some(count) => format!("{count} {tier} links"),
+            None => format!("{tier} links"),
+        },
+        Some((_, Value::String(name))) => name.clone(),
+        _ => String::new(),
+    };
+    let silent = if flag("silent") { ", silent" } else { "" };
+    let effect = match text("kind").as_deref() {
+        Some("down") => format!("down{silent}"),
+        Some("flap") => format!("flapping every {}{silent}", text("period").unwrap_or_else(|| "100 us".into())),
+        Some("degrade") => match (text("fraction"), text("rate")) {
+            (Some(fraction), _) => match quantity::ratio(&fraction) {
+                Ok(share) => format!("at {} % of its rate", share * 100.0),
+                Err(_) => format!("at {fraction} of its rate"),
+            },
+            (None, rate) => format!("at {}", rate.unwrap_or_default()),
+        },
+        Some("loss") => {
+            let share = text("probability").and_then(|p| quantity::ratio(&p).ok()).unwrap_or(0.0);
+            let burst = text("burst").map_or(String::new(), |b| format!(", {b} in a row on average"));
+            format!("loses {} % of packets{burst}", share * 100.0)
+        }
+        other => other.unwrap_or_default().to_string(),
+    };
+    format!("{place} {effect}")
 }
 
 fn of_rate(section: &Section<'_>, rate: Rate, full: Rate) -> Option<f64> {

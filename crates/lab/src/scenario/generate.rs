@@ -115,7 +115,7 @@ impl Maker<'_> {
             Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
             Kind::Collective(written) => self.collectives(written, common.hosts),
             Kind::Poisson { .. } => self.poisson(hosts),
-            Kind::Matrix { matrix, file } => self.matrix(matrix, file),
+            Kind::Matrix { matrix, file, .. } => self.matrix(matrix, file),
             Kind::Flows(flows) => self.written(flows),
         }
     }

@@ -3,9 +3,9 @@
 use super::collective;
 use super::profile;
 use super::sizes::{self, Sizes};
-use crate::import::htsim::{Matrix, parse_cm_named};
+use crate::import::htsim::{Matrix, StartUnit, parse_cm_in};
 use crate::reader::{Section, Sink, show};
-use crate::scenario::{Scenario, read_file};
+use crate::scenario::Scenario;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
@@ -72,7 +72,7 @@ pub(crate) enum Kind {
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
     Collective(Box<collective::Written>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
-    Matrix { matrix: Matrix, file: String },
+    Matrix { matrix: Matrix, file: String, unit: StartUnit },
     Flows(Vec<Written>),
 }
 
@@ -200,10 +200,13 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
                 }
                 return None;
             };
-            let path = scenario.resolve(&name);
-            let file = path.display().to_string();
-            match read_file(&path).and_then(|text| parse_cm_named(&file, &text)) {
-                Ok(matrix) => Kind::Matrix { matrix, file },
+            let unit = match section.choice("start_unit", &["ps", "us"]) {
+                Some("us") => StartUnit::Microseconds,
+                Some(_) => StartUnit::Picoseconds,
+                None => StartUnit::Unsaid,
+            };
+            match scenario.read(&name).and_then(|(file, text)| Ok((parse_cm_in(&file, &text, unit)?, file))) {
+                Ok((matrix, file)) => Kind::Matrix { matrix, file, unit },
                 Err(problems) => {
                     section.sink.extend(problems.0);
                     return None;
@@ -228,9 +231,8 @@ fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Opti
         section.wrong("sizes", "is no distribution of sizes", remedy);
         return None;
     }
-    let path = scenario.resolve(&name);
-    let text = match read_file(&path) {
-        Ok(text) => text,
+    let (file, text) = match scenario.read(&name) {
+        Ok(read) => read,
         Err(problems) => {
             section.sink.extend(problems.0);
             return None;
@@ -240,7 +242,7 @@ fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Opti
         Ok(sizes) => Some(sizes),
         Err((line, what)) => {
             section.sink.extend(vec![crate::Problem {
-                file: path.display().to_string(),
+                file,
                 line,
                 key: String::new(),
                 value: String::new(),

@@ -79,11 +79,49 @@ struct Counts {
     triggers: Option<u64>,
 }
 
-/// Parses a traffic matrix called `file` in messages.
+/// Parses a traffic matrix called `file` in messages; starts are in picoseconds.
 ///
 /// # Errors
 /// With every problem and its line.
 pub fn parse_cm_named(file: &str, text: &str) -> Result<Matrix, Problems> {
+    parse_cm_in(file, text, StartUnit::Picoseconds)
+}
+
+/// The unit of `start` in a matrix. The UEC simulator's main program reads microseconds; its other programs and its generators
+/// take picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartUnit {
+    /// 10^-12 s.
+    Picoseconds,
+    /// 10^-6 s.
+    Microseconds,
+    /// The scenario does not say; picoseconds are taken, and a report says so if any flow starts after zero.
+    Unsaid,
+}
+
+impl StartUnit {
+    /// Picoseconds of one unit.
+    const fn picoseconds(self) -> u64 {
+        match self {
+            StartUnit::Picoseconds | StartUnit::Unsaid => 1,
+            StartUnit::Microseconds => 1_000_000,
+        }
+    }
+}
+
+impl Matrix {
+    /// Does any flow start at a time other than zero?
+    pub fn has_starts(&self) -> bool {
+        self.flows.iter().any(|f| matches!(f.start, MatrixStart::At(at) if at > Time::ZERO))
+    }
+}
+
+/// The same, with starts in this unit.
+///
+/// # Errors
+/// With every problem and its line.
+pub fn parse_cm_in(file: &str, text: &str, unit: StartUnit) -> Result<Matrix, Problems> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut findings = Findings::new(file);
     let mut counts = Counts::default();
     let mut flows: Vec<Written> = Vec::new();
@@ -99,7 +137,7 @@ pub fn parse_cm_named(file: &str, text: &str) -> Result<Matrix, Problems> {
                 findings.add(Some(number), "", format!("more than {FLOWS_MAX} flows"), "split the matrix");
                 break;
             }
-            flows.extend(flow(&mut findings, number, first, words));
+            flows.extend(flow(&mut findings, number, first, words, unit));
         } else if first == "trigger" {
             trigger_lines += 1;
             trigger(&mut findings, number, words, &mut triggers);
@@ -173,6 +211,7 @@ fn flow<'a>(
     line: usize,
     pair: &str,
     mut words: impl Iterator<Item = &'a str>,
+    unit: StartUnit,
 ) -> Option<Written> {
     const KNOWN: [&str; 7] = ["id", "start", "size", "trigger", "send_done_trigger", "recv_done_trigger", "prio"];
     const ID_MAX: u64 = u32::MAX as u64 - 1;
@@ -189,11 +228,11 @@ fn flow<'a>(
         let place = match word {
             "start" => {
                 let value = words.next();
-                match time(value) {
+                match time(value, unit) {
                     Some(at) => start = Some(at),
                     None => {
                         sound = false;
-                        let remedy = "write picoseconds, such as `start 0`";
+                        let remedy = "write a number, such as `start 0`";
                         findings.add(
                             Some(line),
                             value.unwrap_or("start"),
@@ -251,13 +290,13 @@ fn flow<'a>(
     Some(Written { line, flow, wait, send, receive })
 }
 
-/// A start time: picoseconds, decimals allowed as htsim allows them.
-fn time(word: Option<&str>) -> Option<Time> {
+/// A start time, decimals allowed as htsim allows them; at most about 13 days.
+fn time(word: Option<&str>, unit: StartUnit) -> Option<Time> {
     let word = word?;
-    if let Ok(ps) = word.parse::<u64>() {
-        return (ps <= 1 << 60).then_some(Time(ps));
+    if let Ok(start) = word.parse::<u64>() {
+        return start.checked_mul(unit.picoseconds()).filter(|ps| *ps <= 1 << 60).map(Time);
     }
-    let ps = word.parse::<f64>().ok()?;
+    let ps = word.parse::<f64>().ok()? * unit.picoseconds() as f64;
     (ps.is_finite() && (0.0..=1e18).contains(&ps)).then_some(Time(ps as u64))
 }
 

@@ -3,12 +3,12 @@
 use super::chart::{self, Range, RangeGroup, escape};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
-use super::{
-    byte_unit, collectives, duration, figure, heading, parameters, rate_unit, scenario_text, stat, table, times,
-};
+use super::{byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, stat, table, times};
+use crate::plan::Origin;
 use crate::report::Report;
 use crate::report::text::{compared_collectives, count, fabric_line, gbps, percent};
 use crate::sweep::Row;
+use std::collections::BTreeMap;
 
 /// So many runs are overlaid in charts; tables hold all.
 const OVERLAID: usize = chart::COLOURS;
@@ -39,7 +39,8 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out.push_str(&utilisation(shown));
     out.push_str(&trouble(shown));
     out.push_str("</div>\n<h2>How it was made</h2>\n");
-    out.push_str(&scenario_text(scenario));
+    let origin = rows.first().map(|row| row.report.origin.clone()).unwrap_or_default();
+    out.push_str(&how_made(&Origin { set: BTreeMap::new(), ..origin }, scenario));
     for row in shown {
         out.push_str(&parameters(&row.report, &format!("Parameters of {}", row.label)));
     }

@@ -2,16 +2,17 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, collectives, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table,
-    time_unit, times, watched,
+    byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_phrase, rate_unit, remarks, stat,
+    table, time_unit, times, watched,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{GroupSeriesFacts, Report, SeriesFacts, cost};
 
-pub(super) fn body(report: &Report, scenario: &str) -> String {
+pub(super) fn body(report: &Report) -> String {
     let mut out =
         heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
     out.push_str(&cards(report));
+    out.push_str(&remarks(report));
     out.push_str(&unfinished(report));
     out.push_str(&collectives(collective_rows(report)));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
@@ -34,7 +35,7 @@ pub(super) fn body(report: &Report, scenario: &str) -> String {
     out.push_str(&flows(report));
     out.push_str(&expectations(report));
     out.push_str("<h2>How it was made</h2>\n");
-    out.push_str(&scenario_text(scenario));
+    out.push_str(&how_made(&report.origin, &report.origin.scenario));
     out.push_str(&parameters(report, "Parameters of the profile"));
     out.push_str(&footer(report));
     out

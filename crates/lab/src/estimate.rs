@@ -1,0 +1,131 @@
+//! What a run will take, before it is started: packet hops, time and memory.
+//!
+//! The figures are rough: memory within a factor of 1.5 where little is lost, time within a factor of 3 on machines of 2020 to
+//! 2026. Retransmissions are not counted.
+
+use crate::plan::Experiment;
+use crate::report::text::{bytes, count};
+use std::collections::BTreeSet;
+
+/// Packet hops per second of one thread (ours: half of what `docs/performance.md` measures on an idle machine).
+const HOPS_PER_SECOND: f64 = 5e6;
+
+/// The same where switches pause or share buffers: every arrival is an event there (ours, measured as above).
+const HOPS_PER_SECOND_BY_EVENT: f64 = 1.7e6;
+
+/// Bytes of the process itself, and of each thing that is kept for the whole run. Ours: fitted to `peak_rss_bytes` of the
+/// scenarios under `scenarios/bench`.
+const BASE: u64 = 8_000_000;
+const PER_LINK: u64 = 450;
+const PER_HOST: u64 = 600;
+const PER_CONNECTION: u64 = 5_600;
+const PER_FLOW: u64 = 250;
+const PER_PACKET_UNDER_WAY: u64 = 75;
+
+/// What a run will take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Packets that leave one port onto one link, nothing sent twice.
+    pub packet_hops: u64,
+    /// Wall-clock time in seconds.
+    pub seconds: f64,
+    /// Memory in bytes at the peak.
+    pub memory: u64,
+}
+
+impl Estimate {
+    /// The estimate for `experiment`.
+    pub fn of(experiment: &Experiment) -> Estimate {
+        let plan = &experiment.plan;
+        let packet_hops = experiment.expected_hops();
+        let by_event = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
+        let speed = if by_event { HOPS_PER_SECOND_BY_EVENT } else { HOPS_PER_SECOND };
+        // Threads wait for each other at window edges.
+        let threads = (plan.threads as f64).powf(0.75);
+        let links: u64 = plan.topology.groups().iter().map(|g| u64::from(g.links)).sum();
+        let senders = plan.connections.iter().map(|c| c.source).collect::<BTreeSet<_>>().len() as u64;
+        let sent: u64 = plan.flows.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
+        let planes = u64::from(plan.topology.planes());
+        let under_way =
+            (experiment.derived.bdp.0 * planes).min(sent / senders.max(1)) / experiment.derived.packet.0.max(1);
+        let memory = BASE
+            + links * PER_LINK
+            + u64::from(plan.topology.hosts()) * PER_HOST
+            + plan.connections.len() as u64 * PER_CONNECTION
+            + plan.flows.len() as u64 * PER_FLOW
+            + senders * under_way * PER_PACKET_UNDER_WAY;
+        Estimate { packet_hops, seconds: packet_hops as f64 / speed / threads, memory }
+    }
+
+    /// The estimate as one line.
+    pub fn text(&self, threads: usize) -> String {
+        let threads = if threads == 1 { "1 thread".to_string() } else { format!("{threads} threads") };
+        let time = match self.seconds {
+            s if s < 1.0 => "less than a second".to_string(),
+            s if s < 90.0 => format!("about {s:.0} s"),
+            s if s < 5_400.0 => format!("about {:.0} min", s / 60.0),
+            s if s < 200_000.0 => format!("about {:.0} h", s / 3_600.0),
+            s => format!("about {:.0} days", s / 86_400.0),
+        };
+        format!("{} packet hops, {time} on {threads}, about {} of memory", count(self.packet_hops), bytes(self.memory))
+    }
+
+    /// Refuses what this machine cannot hold.
+    ///
+    /// # Errors
+    /// With a sentence that has both numbers, if the run needs more memory than there is.
+    pub fn fits(&self) -> Result<(), String> {
+        match available() {
+            Some(there) if self.memory > there => Err(format!(
+                "the run needs about {}, and {} are available; make the fabric or the workload smaller, or insist with --force",
+                bytes(self.memory),
+                bytes(there)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes that this process may still take: what the system has and what limits allow. `None` where the system does not tell.
+fn available() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
+    let field = |name: &str| -> Option<u64> {
+        let line = meminfo.as_ref()?.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kb| kb * 1024)
+    };
+    let free = field("MemAvailable").map(|a| a + field("SwapFree").unwrap_or(0));
+    let limits = std::fs::read_to_string("/proc/self/limits").ok();
+    let limit = |name: &str| -> Option<u64> {
+        let line = limits.as_ref()?.lines().find_map(|l| l.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    };
+    [free, limit("Max address space"), limit("Max data size")].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario;
+
+    fn estimate(text: &str) -> Estimate {
+        Estimate::of(&scenario::parse(text).expect("TOML").check().expect("sound"))
+    }
+
+    #[test]
+    fn more_work_takes_more() {
+        let small = estimate("[fabric]\nhosts = 64\n[workload]\nsize = \"100 kB\"\n");
+        let large = estimate("[fabric]\nhosts = 256\n[workload]\nsize = \"1 MB\"\n");
+        assert!(large.packet_hops > 30 * small.packet_hops, "{small:?} {large:?}");
+        assert!(large.memory > small.memory && large.seconds > small.seconds);
+        assert!(large.text(1).contains("packet hops"), "{}", large.text(1));
+    }
+
+    #[test]
+    fn what_no_machine_holds_is_refused_with_numbers() {
+        let said = Estimate { packet_hops: 1, seconds: 1.0, memory: u64::MAX / 2 }.fits();
+        if available().is_some() {
+            let said = said.expect_err("nobody has that much");
+            assert!(said.contains("GB are available"), "{said}");
+        }
+    }
+}

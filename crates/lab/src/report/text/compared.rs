@@ -1,0 +1,140 @@
+//! Several runs for the terminal: one line each, a column per swept key, as wide as the terminal.
+
+use super::{collectives_table, compared_collectives, count, gbps, right, table, us, verdict};
+use crate::report::Report;
+use crate::report::lines::{Line, lines};
+use crate::sweep::Row;
+use comfy_table::{Cell, Table};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A column of numbers.
+struct Column {
+    head: &'static str,
+    /// Columns of a lower rank go first where the terminal is narrow.
+    rank: u8,
+    of: fn(&Report) -> Option<f64>,
+    show: fn(f64) -> String,
+}
+
+const COLUMNS: [Column; 12] = [
+    Column { head: "collective", rank: 9, of: collective, show: time },
+    Column { head: "FCT mean", rank: 5, of: |r| r.fct_us.mean, show: time },
+    Column { head: "p50", rank: 1, of: |r| r.fct_us.p50, show: time },
+    Column { head: "p99", rank: 6, of: |r| r.fct_us.p99, show: time },
+    Column { head: "max", rank: 9, of: |r| r.fct_us.max, show: time },
+    Column { head: "goodput/host", rank: 3, of: |r| Some(r.goodput_gbps.mean_per_host), show: gbps },
+    Column { head: "dropped", rank: 4, of: |r| Some(r.packets.dropped as f64), show: whole },
+    Column { head: "lost", rank: 4, of: |r| Some(r.packets.lost as f64), show: whole },
+    Column { head: "trimmed", rank: 2, of: |r| Some(r.packets.trimmed as f64), show: whole },
+    Column {
+        head: "resent",
+        rank: 7,
+        of: |r| Some(r.packets.retransmitted_share),
+        show: |v| format!("{:.2} %", 100.0 * v),
+    },
+    Column { head: "timeouts", rank: 2, of: |r| Some(r.packets.timeouts as f64), show: whole },
+    Column { head: "unfinished", rank: 8, of: |r| Some((r.flows.total - r.flows.finished) as f64), show: whole },
+];
+
+/// The slowest collective's time, if the run has any.
+fn collective(report: &Report) -> Option<f64> {
+    let times: Option<Vec<f64>> = report.collectives.iter().map(|c| c.time_us).collect();
+    times?.into_iter().reduce(f64::max)
+}
+
+fn time(value: f64) -> String {
+    us(Some(value))
+}
+
+fn whole(value: f64) -> String {
+    if value == value.trunc() { count(value as u64) } else { format!("{value:.1}") }
+}
+
+/// One line per run, or per group of runs that differ in the seed alone; at most `width` characters wide.
+pub fn rows(rows: &[Row], width: Option<usize>) -> String {
+    let lines = lines(rows);
+    let averaged = lines.iter().any(|line| line.runs.len() > 1);
+    let heads = heads(&lines);
+    // A column in which every run has the same zero, or nothing, tells nothing.
+    let telling = |column: &Column| {
+        rows.iter().any(|row| (column.of)(&row.report).is_some_and(|v| v != 0.0))
+            || !matches!(column.head, "collective" | "dropped" | "lost" | "trimmed" | "timeouts" | "unfinished")
+    };
+    let expects = rows.iter().any(|row| !row.report.expect.is_empty());
+    let mut shown: Vec<&Column> = COLUMNS.iter().filter(|c| telling(c)).collect();
+    let mut left = Vec::new();
+    let made = loop {
+        let made = draw(rows, &lines, &heads, &shown, averaged, expects);
+        let fits = width.is_none_or(|width| made.lines().all(|line| line.chars().count() <= width));
+        let least = shown.iter().map(|c| c.rank).min().unwrap_or(9);
+        if fits || least == 9 {
+            break made;
+        }
+        left.extend(shown.iter().filter(|c| c.rank == least).map(|c| c.head));
+        shown.retain(|c| c.rank != least);
+    };
+    let mut out = format!("{made}\n");
+    if averaged {
+        let most = lines.iter().map(|line| line.runs.len()).max().unwrap_or(1);
+        out.push_str(&format!(
+            "mean of {most} seeds, with the lowest and the highest; single runs are in --json and --html\n"
+        ));
+    }
+    if !left.is_empty() {
+        out.push_str(&format!("left out for lack of room: {}; --markdown and --json have all\n", left.join(", ")));
+    }
+    let collectives = compared_collectives(rows);
+    if !collectives.is_empty() && !averaged {
+        out.push_str(&collectives_table(collectives));
+    }
+    out
+}
+
+/// The swept keys as columns: short name by dotted key; none if lines have names of their own.
+fn heads(lines: &[Line]) -> BTreeMap<String, String> {
+    let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.set.keys()).collect();
+    let made_of_keys = |line: &Line| line.label.contains('=') || line.set.is_empty();
+    if keys.is_empty() || !lines.iter().all(made_of_keys) || lines.iter().any(|l| l.set.len() != keys.len()) {
+        return BTreeMap::new();
+    }
+    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
+    let twice = |key: &str| keys.iter().filter(|other| short(other) == short(key)).count() > 1;
+    keys.iter().map(|key| ((*key).clone(), if twice(key) { (*key).clone() } else { short(key) })).collect()
+}
+
+fn draw(
+    rows: &[Row],
+    lines: &[Line],
+    heads: &BTreeMap<String, String>,
+    shown: &[&Column],
+    averaged: bool,
+    expects: bool,
+) -> Table {
+    let mut table = table();
+    let mut head: Vec<String> = if heads.is_empty() { vec![String::new()] } else { heads.values().cloned().collect() };
+    head.extend(shown.iter().map(|column| column.head.to_string()));
+    head.extend(expects.then(|| "expect".to_string()));
+    table.set_header(head);
+    for line in lines {
+        let mut cells: Vec<Cell> = if heads.is_empty() {
+            vec![Cell::new(&line.label)]
+        } else {
+            heads.keys().map(|key| Cell::new(line.set.get(key).map_or("", String::as_str))).collect()
+        };
+        for column in shown {
+            cells.push(right(match line.of(rows, column.of) {
+                None => "–".to_string(),
+                Some(v) if averaged && line.runs.len() > 1 && v.min != v.max => {
+                    format!("{}\n{}..{}", (column.show)(v.mean), (column.show)(v.min), (column.show)(v.max))
+                }
+                Some(v) => (column.show)(v.mean),
+            }));
+        }
+        if expects {
+            let verdicts: BTreeSet<String> = line.runs.iter().map(|run| verdict(&rows[*run].report)).collect();
+            cells.push(right(verdicts.into_iter().collect::<Vec<_>>().join(", ")));
+        }
+        table.add_row(cells);
+    }
+    table
+}
