@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use strandway_proto::Profile;
 
 const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
 
@@ -99,7 +100,7 @@ fn the_exit_status_tells_what_happened() {
         (&["run", "cut.toml"], 1, &["flows finished; the run ended with \"time limit\""]),
         (&["run", "typo.toml"], 2, &["fabric.hots = 8: unknown key; did you mean `hosts`?", "fabric.rate = \"400\""]),
         (&["run", "none.toml"], 2, &["none.toml: cannot be read"]),
-        (&["run", "."], 2, &["is not a regular file"]),
+        (&["run", "."], 2, &["is neither a file nor a pipe"]),
         (&["run", "good.toml", "--set", "fabric.hots=9"], 2, &["unknown key"]),
         (&["run", "good.toml", "--set", "nonsense"], 2, &["needs a key and a value"]),
         (&["run", "good.toml", "--threads", "0"], 2, &["run.threads = 0: must be at least 1"]),
@@ -232,5 +233,135 @@ fn reproduce_names_what_there_is() {
         let (status, _, err) = folder.strandway(args);
         assert_eq!(status, 2, "{err}");
         assert!(err.contains(fragment), "{err}");
+    }
+}
+
+#[test]
+fn no_output_replaces_an_input() {
+    let folder = Folder::new("inputs");
+    folder.file("a.toml", "[workload]\nkind = \"matrix\"\nfile = \"m.cm\"\n");
+    let matrix = "Nodes 16\nConnections 1\n0->13 id 1 start 0 size 20000\n";
+    folder.file("m.cm", matrix);
+    std::os::unix::fs::symlink("a.toml", folder.0.join("link.toml")).expect("a link");
+    for args in [
+        ["run", "a.toml", "--markdown", "a.toml"],
+        ["run", "a.toml", "--json", "./a.toml"],
+        ["run", "a.toml", "--html", "m.cm"],
+        ["run", "m.cm", "--pcap", "m.cm"],
+        ["run", "link.toml", "--flows", "a.toml"],
+        ["sweep", "a.toml", "--json", "a.toml"],
+        ["compare", "a.toml", "--html", "m.cm"],
+    ] {
+        let mut args = args.to_vec();
+        args.extend(if args[0] == "sweep" { &["--set", "sweep.run.seed=[1, 2]"][..] } else { &[] });
+        let (status, _, err) = folder.strandway(&args);
+        assert_eq!(status, 2, "{args:?}: {err}");
+        assert!(err.contains("would replace a file that this command reads"), "{args:?}: {err}");
+        assert_eq!(std::fs::read_to_string(folder.0.join("m.cm")).expect("still there"), matrix, "{args:?}");
+    }
+    let (status, _, err) = folder.strandway(&["run", "a.toml", "--json", "x", "--html", "./x"]);
+    assert_eq!(status, 2);
+    assert!(err.contains("--html ./x: --json writes there already"), "{err}");
+    assert_eq!(folder.names(), ["a.toml", "link.toml", "m.cm"]);
+}
+
+#[test]
+fn any_document_goes_to_standard_output() {
+    let folder = Folder::new("stdout");
+    folder.file("a.toml", SMALL);
+    for (flag, start) in [("--json", "{"), ("--html", "<!doctype html>"), ("--markdown", "# "), ("--flows", "flow,id,")] {
+        let (status, out, err) = folder.strandway(&["run", "a.toml", flag, "-"]);
+        assert_eq!(status, 0, "{err}");
+        assert!(out.starts_with(start), "{flag}: {out}");
+        assert!(err.contains("8 of 8 flows finished"), "tables go to standard error: {err}");
+    }
+    assert_eq!(folder.names(), ["a.toml"]);
+}
+
+#[test]
+fn scenarios_and_matrices_come_from_pipes() {
+    use std::io::Write;
+    use std::process::Stdio;
+    for text in [SMALL, "Nodes 16\nConnections 1\n0->13 id 1 start 0 size 20000\n"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_strandway"))
+            .args(["run", "-", "--json", "-", "--quiet"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command runs");
+        child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+        let out = child.wait_with_output().expect("ended");
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        assert_eq!(json["end"], "finished", "{text}");
+    }
+}
+
+#[test]
+fn sigterm_ends_a_run_with_its_report() {
+    use std::time::{Duration, Instant};
+    let folder = Folder::new("term");
+    folder.file("long.toml", "[fabric]\nhosts = 256\n[workload]\nsize = \"4 GB\"\n");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strandway"))
+        .args(["run", "long.toml", "--quiet", "--force", "--json", "out.json"])
+        .current_dir(&folder.0)
+        .spawn()
+        .expect("the command runs");
+    std::thread::sleep(Duration::from_secs(1));
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "SIGTERM does not end the run");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status.code(), Some(1));
+    let json = std::fs::read_to_string(folder.0.join("out.json")).expect("a report");
+    assert!(json.contains("\"end\": \"interrupted\""), "{json}");
+}
+
+#[test]
+fn an_estimate_runs_nothing_and_memory_has_an_end() {
+    let folder = Folder::new("estimate");
+    folder.file("huge.toml", "[fabric]\nhosts = 131072\n[workload]\nsize = \"1 TB\"\n");
+    let (status, out, err) = folder.strandway(&["run", "huge.toml", "--estimate"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("packet hops") && out.contains("of memory") && out.contains("days"), "{out}");
+    // Under a limit that does not hold the fabric, the run is refused with both numbers rather than killed.
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -v 700000; exec \"$0\" run huge.toml --quiet", env!("CARGO_BIN_EXE_strandway")])
+        .current_dir(&folder.0)
+        .output()
+        .expect("the command runs");
+    let err = String::from_utf8_lossy(&limited.stderr).into_owned();
+    assert_eq!(limited.status.code(), Some(1), "{err}");
+    assert!(err.contains("the run needs about") && err.contains("are available"), "{err}");
+}
+
+#[test]
+fn every_name_that_is_listed_has_an_explanation() {
+    let folder = Folder::new("explain");
+    let (_, list, _) = folder.strandway(&["explain"]);
+    let mut names = Vec::new();
+    for line in list.lines().filter(|line| line.starts_with("  ")) {
+        // A profile with its summary, or a list of names.
+        match Profile::NAMES.iter().find(|name| line.split_whitespace().next() == Some(name)) {
+            Some(name) => names.push((*name).to_string()),
+            None => names.extend(line.trim().split(", ").map(str::to_string)),
+        }
+    }
+    assert!(names.len() > 20, "{names:?}");
+    names.extend(["uec/reps/swift", "websearch", "hadoop", "transport"].map(String::from));
+    for name in names {
+        let (status, out, err) = folder.strandway(&["explain", &name]);
+        assert_eq!(status, 0, "{name}: {err}");
+        assert!(out.lines().count() > 1, "{name}: {out}");
+    }
+    for (wrong, hint) in [("NSCC", "did you mean `nscc`?"), ("websaerch", "did you mean `websearch`?")] {
+        let (status, _, err) = folder.strandway(&["explain", wrong]);
+        assert_eq!(status, 2);
+        assert!(err.contains(hint), "{err}");
     }
 }

@@ -45,6 +45,8 @@ pub struct Experiment {
     pub expect: Vec<Bound>,
     /// What breaks, in words.
     pub faults: Vec<FaultNote>,
+    /// What the plan's triggers are called: by their number in the matrix; empty for those that collectives made.
+    pub trigger_names: Vec<String>,
     /// What a reader of results must know beyond the scenario's text.
     pub notes: Vec<String>,
     /// Where the scenario comes from.
@@ -82,7 +84,9 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let run = run::read(sink, root);
     let profile = profile::read(sink, root);
     let written = workload::read(sink, scenario);
-    let bounds = expect::read(sink, root);
+    // Apart, so that a bound of the wrong form does not keep the names of the others from being checked.
+    let bounds_sink = Sink::new(scenario.file());
+    let bounds = expect::read(&bounds_sink, root);
     let nodes = workload::nodes(&written);
     let wanted = profile.as_ref().map(|p| (p.routing(), p.name.as_str()));
     let fabric = fabric::read(sink, scenario, nodes, wanted)?;
@@ -93,7 +97,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
     let workloads: Vec<_> = written.into_iter().flatten().collect();
-    let notes = notes(&workloads, &profile, fabric.routing);
+    let mut notes = notes(&workloads, &profile, fabric.routing);
+    notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
     let context = Context { sink, topology: &topology, rate: derived.rate, seed: run.seed, profile: &profile };
     let traffic = generate(&context, &workloads);
@@ -129,6 +134,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         Sample::Every(span) => Some(span),
     };
     if !sink.is_empty() {
+        sink.extend(bounds_sink.take());
         return None;
     }
     let plan = Plan {
@@ -158,6 +164,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         collectives: traffic.collectives,
         expect: bounds,
         faults: faults.notes,
+        trigger_names: traffic.trigger_names,
         notes,
         origin: Origin {
             file: scenario.file().to_string(),
@@ -171,6 +178,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     };
     experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
+    sink.extend(bounds_sink.take());
     expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
     Some(experiment)
 }
@@ -185,6 +193,16 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
             notes.push(format!(
                 "{file}: `start` is taken as picoseconds, as htsim's generators write it; its main_uec reads microseconds \
                  (workload.start_unit = \"us\")"
+            ));
+        }
+    }
+    for workload in workloads {
+        if let workload::Kind::Poisson { load, .. } = workload.kind
+            && load > 1.0
+        {
+            notes.push(format!(
+                "{} = {load} offers {load} times what the NICs carry: senders' queues grow as long as the run lasts",
+                workload.section.clone() + ".load"
             ));
         }
     }
@@ -362,6 +380,11 @@ impl Experiment {
             Start::On(..) => None,
         }
     }
+}
+
+/// What a built-in distribution of flow sizes is: source, mean and points.
+pub fn size_distribution(name: &str) -> Option<String> {
+    sizes::Sizes::explained(name)
 }
 
 /// The names of the built-in distributions of flow sizes.

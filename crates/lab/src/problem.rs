@@ -88,7 +88,7 @@ pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// A remedy for a name that is not among `known`: the nearest one, or all of them.
-pub(crate) fn suggest(wrong: &str, known: &[&str]) -> String {
+pub fn suggest(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("known: {}", known.join(", ")),

@@ -63,11 +63,13 @@ pub(crate) struct Section<'a> {
     name: String,
     table: Option<&'a Table>,
     known: RefCell<Vec<&'static str>>,
+    /// Problems that there were before this section.
+    before: usize,
 }
 
 impl<'a> Section<'a> {
     pub(crate) fn new(sink: &'a Sink, name: impl Into<String>, table: Option<&'a Table>) -> Section<'a> {
-        Section { sink, name: name.into(), table, known: RefCell::new(Vec::new()) }
+        Section { sink, name: name.into(), table, known: RefCell::new(Vec::new()), before: sink.count() }
     }
 
     /// The section `name` of a whole scenario, empty if it is not there.
@@ -238,7 +240,16 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Complains about every key that no getter asked for, and about those in `elsewhere`, which belong to other choices.
+    /// The same as [`Section::finish`], for sections that are left at the first mistake: then the getters behind it asked for
+    /// nothing, and only what is not one of `all` is surely unknown.
+    pub(crate) fn finish_knowing(self, all: &[&'static str]) {
+        if self.sink.count() > self.before {
+            self.known.borrow_mut().extend(all);
+        }
+        self.finish();
+    }
+
+    /// Complains about every key that no getter asked for.
     pub(crate) fn finish(self) {
         let Some(table) = self.table else { return };
         let known = self.known.borrow();

@@ -171,6 +171,8 @@ pub struct FlowFacts {
     pub bytes: u64,
     /// Names of flows that did not finish; at most 100.
     pub unfinished: Vec<String>,
+    /// What flows of a matrix that were never posted wait for, such as `7: host0->host1 waits for trigger 3`; at most 100.
+    pub waiting: Vec<String>,
     /// The slowest that finished; at most 10.
     pub slowest: Vec<SlowFlow>,
 }

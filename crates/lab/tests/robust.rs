@@ -144,7 +144,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[workload]\nkind = \"flows\"\nflows = [{ from = 0 }]", &["workload.flows[0].to: is missing"]),
         ("[workload]\nkind = \"matrix\"", &["workload.file: is missing"]),
         ("[workload]\nkind = \"matrix\"\nfile = \"none.cm\"", &["none.cm: cannot be read"]),
-        ("[workload]\nkind = \"matrix\"\nfile = \"/dev/zero\"", &["/dev/zero: is not a regular file"]),
+        ("[workload]\nkind = \"matrix\"\nfile = \"/dev/zero\"", &["/dev/zero: is neither a file nor a pipe"]),
         ("[workload]\nkind = \"poisson\"\nsizes = \"webserch\"", &["is no distribution of sizes"]),
         ("[workload]\nkind = \"poisson\"\nload = 0", &["workload.load = 0: is out of range"]),
         ("[workload]\nkind = \"poisson\"\nduration = \"1 ns\"", &["no flow arrives within 1 ns"]),
@@ -320,6 +320,59 @@ fn every_mistake_names_key_value_and_remedy() {
 fn all_problems_are_said_at_once() {
     let said = problems("[fabric]\nhots = 4\nrate = \"400\"\n[run]\nseed = -1\n[workload]\nsize = \"x\"\n");
     assert_eq!(said.lines().count(), 4, "{said}");
+    let said =
+        problems("[expect]\n\"fct_us.max\" = \"fast\"\n\"fct.max\" = \"<= 3\"\n\"flow.9->8.fct_us\" = \"<= 3\"\n");
+    assert_eq!(said.lines().count(), 3, "{said}");
+}
+
+#[test]
+fn a_mistake_makes_no_other_key_unknown() {
+    for (text, lines) in [
+        ("[fabric]\nhosts = -4\nrate = \"-400 Gbps\"\necn = true\nspines = 4\n", 1),
+        ("[fabric]\nkind = \"fat-tree\"\nk = 3\noversubscription = 2.0\nlatency = \"1 us\"\n", 1),
+        ("[[faults]]\ntier = \"leaf->spien\"\ncount = 3\nkind = \"degrade\"\nfraction = 0.5\n", 1),
+        ("[[faults]]\nplane = 0\nkind = \"degrade\"\nat = \"5 us\"\nuntil = \"4 us\"\nfraction = 0.5\n", 1),
+        ("[workload]\nkind = \"all-reduce\"\nplacement = 3\ngroup = 4\n", 1),
+        ("[workload]\nkind = \"poisson\"\nload = \"x\"\nduration = \"1 us\"\nsizes = \"websearch\"\n", 1),
+    ] {
+        let said = problems(text);
+        assert!(!said.contains("unknown key"), "{text}: {said}");
+        assert_eq!(said.lines().count(), lines, "{text}: {said}");
+    }
+    // A key that no kind has is unknown all the same.
+    let said = problems("[fabric]\nhosts = -4\nhots = 3\n");
+    assert!(said.contains("fabric.hots = 3: unknown key; did you mean `hosts`?"), "{said}");
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    for (text, note) in [
+        ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true never happens here"),
+        ("[fabric]\nqueue = \"100 kB\"\necn_high = \"200 kB\"\n", "fabric.ecn_high = 200 kB is never reached here"),
+        (
+            "[workload]\nkind = \"poisson\"\nload = 5\nflows = 10\n",
+            "workload.load = 5 offers 5 times what the NICs carry",
+        ),
+    ] {
+        let experiment = strandway_lab::scenario::parse(text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        assert!(experiment.notes.iter().any(|n| n.contains(note)), "{text}: {:?}", experiment.notes);
+    }
+}
+
+#[test]
+fn a_flow_that_waits_in_a_circle_tells_for_what() {
+    let folder = std::env::temp_dir().join(format!("strandway-circle-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("circle.cm");
+    let text = "Nodes 16\nConnections 2\nTriggers 2\n0->1 id 1 trigger 5 size 1000 send_done_trigger 6\n\
+                1->2 id 2 trigger 6 size 1000 send_done_trigger 5\ntrigger id 5 oneshot\ntrigger id 6 oneshot\n";
+    std::fs::write(&file, text).expect("written");
+    let experiment = strandway_lab::Scenario::load(&file).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let report = strandway_lab::run(&experiment, &strandway_sim::Control::new()).report;
+    assert_eq!(report.end, "stalled");
+    assert_eq!(report.flows.waiting, ["1: host0->host1 waits for trigger 5", "2: host1->host2 waits for trigger 6"]);
+    assert!(strandway_lab::report::text::report(&report).contains("waits for trigger 6"));
+    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]

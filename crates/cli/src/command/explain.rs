@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::ExplainArgs;
 use crate::outputs::print;
-use strandway_lab::{Scenario, report};
+use strandway_lab::{Scenario, report, suggest};
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
@@ -35,13 +35,16 @@ fn list() -> String {
 }
 
 fn named(name: &str) -> Result<String, Failure> {
-    if let Some(mut profile) = Profile::preset(name) {
-        let mut text = format!("{name}: {}\n", Profile::summary(name).unwrap_or_default());
+    if name.contains('/') || Profile::preset(name).is_some() {
+        let mut profile = strandway_lab::profile_named(name).map_err(Failure::Usage)?;
+        let preset = name.split('/').next().unwrap_or(name);
+        let mut text = format!("{name}: {}\n", Profile::summary(preset).unwrap_or_default());
         text.push_str(&format!(
-            "reliability {}, congestion control {}, path selector {}\n",
+            "reliability {}, congestion control {}, path selector {}; switches' routing: {} (fabric.routing)\n",
             profile.reliability.name(),
             profile.congestion.name(),
-            profile.path.name()
+            profile.path.name(),
+            profile.routing().name()
         ));
         for (group, set) in profile.groups() {
             text.push_str(&table(group, set));
@@ -66,7 +69,29 @@ fn named(name: &str) -> Result<String, Failure> {
             .map(|(group, set)| table(group, set))
             .collect());
     }
-    Err(Failure::Usage(format!("`{name}` has no explanation; `strandway explain` lists what has")))
+    if let Some(text) = strandway_lab::plan::size_distribution(name) {
+        return Ok(text);
+    }
+    let lower = name.to_lowercase();
+    let known = names();
+    let hint = match known.iter().find(|known| **known == lower) {
+        Some(known) => format!("did you mean `{known}`?"),
+        None => suggest(name, &known),
+    };
+    Err(Failure::Usage(format!("`{name}` has no explanation; {hint}")))
+}
+
+/// Everything that has an explanation.
+fn names() -> Vec<&'static str> {
+    [
+        &Profile::NAMES[..],
+        &CongestionConfig::NAMES,
+        &PathConfig::NAMES,
+        &ReliabilityConfig::NAMES,
+        strandway_lab::plan::size_distributions(),
+        &["transport", "switch", "fabric"],
+    ]
+    .concat()
 }
 
 /// A group of parameters as its section in a scenario would be called.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
+use strandway_sim::plan::Start;
 use strandway_sim::{LinkId, Measurements};
 
 /// Points of the completion-time curve.
@@ -259,6 +260,11 @@ fn flows(experiment: &Experiment, lives: &[Life]) -> FlowFacts {
         never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64,
         bytes: experiment.messages.iter().map(|m| m.bytes).sum(),
         unfinished: unfinished.collect(),
+        waiting: pairs()
+            .filter(|(_, l)| l.started.is_none())
+            .filter_map(|(m, _)| waits(experiment, m))
+            .take(100)
+            .collect(),
         slowest: slowest
             .into_iter()
             .map(|(fct, i)| SlowFlow {
@@ -269,6 +275,13 @@ fn flows(experiment: &Experiment, lives: &[Life]) -> FlowFacts {
             })
             .collect(),
     }
+}
+
+/// What a message that was never posted waits for, if a matrix has a name for it.
+fn waits(experiment: &Experiment, message: &Message) -> Option<String> {
+    let Start::On(trigger, _) = experiment.plan.flows[message.first as usize].start else { return None };
+    let name = experiment.trigger_names.get(trigger as usize).filter(|name| !name.is_empty())?;
+    Some(format!("{} waits for trigger {name}", experiment.message_name(message)))
 }
 
 fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {

@@ -311,7 +311,15 @@ fn unfinished(report: &Report) -> String {
         report.end,
         us(Some(report.run.simulated_us)),
         shown.join(", ")
-    )
+    ) + &waiting(f)
+}
+
+/// What flows wait for that were never posted.
+fn waiting(flows: &super::FlowFacts) -> String {
+    let shown: Vec<String> = flows.waiting.iter().take(10).map(|w| format!("  {w}\n")).collect();
+    let more = flows.waiting.len() - shown.len();
+    let more = if more > 0 { format!("  and {more} more wait\n") } else { String::new() };
+    shown.concat() + &more
 }
 
 fn expect_table(report: &Report) -> String {

@@ -20,6 +20,44 @@ const COUNT_MAX: u64 = 1 << 16;
 /// The most planes: ports of a NIC.
 const PLANES_MAX: u64 = 32;
 
+/// Every key of `[fabric]`, whatever its kind.
+const KEYS: [&str; 34] = [
+    "kind",
+    "routing",
+    "topo",
+    "hosts",
+    "planes",
+    "hosts_per_leaf",
+    "spines",
+    "bundle",
+    "oversubscription",
+    "k",
+    "leaves_per_pod",
+    "aggs_per_pod",
+    "cores_per_agg",
+    "core_bundle",
+    "core_oversubscription",
+    "rate",
+    "uplink_rate",
+    "core_rate",
+    "latency",
+    "switch_latency",
+    "switching",
+    "queue",
+    "ecn",
+    "ecn_last_hop",
+    "ecn_low",
+    "ecn_high",
+    "trimming",
+    "pfc",
+    "pfc_xoff",
+    "pfc_xon",
+    "pfc_headroom",
+    "shared_buffer",
+    "alpha",
+    "priority",
+];
+
 const KINDS: [&str; 4] = ["leaf-spine", "fat-tree", "multi-plane", "htsim"];
 
 /// `[fabric]` understood, but for the switches' sizes, which also depend on the profile.
@@ -84,7 +122,7 @@ pub(crate) fn read(
         "fat-tree" => fat_tree(&section, nodes),
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
     };
-    section.finish();
+    section.finish_knowing(&KEYS);
     let topology = topology?;
     if routing == Routing::Source {
         let by =
@@ -406,6 +444,27 @@ impl Fabric {
         };
         let nic = Rate(rate.0 * u64::from(self.topology.planes()));
         (settings, Derived { base_rtt, bdp, rate: nic, packet, queue })
+    }
+
+    /// What is written but can have no effect, in sentences.
+    pub(crate) fn vain(&self, ports: &PortSettings) -> Vec<String> {
+        let own = &self.switches;
+        let mut vain = Vec::new();
+        if ports.pfc.is_some() && own.trimming == Some(true) {
+            vain.push("fabric.trimming = true never happens here: with PFC no queue is ever full".to_string());
+        }
+        for (key, written, threshold) in [
+            ("ecn_low", own.ecn_low.is_some(), ports.ecn.map(|e| e.low)),
+            ("ecn_high", own.ecn_high.is_some(), ports.ecn.map(|e| e.high)),
+        ] {
+            if let Some(threshold) = threshold.filter(|t| written && *t > ports.data_queue) {
+                vain.push(format!(
+                    "fabric.{key} = {threshold} is never reached here: a queue holds {}",
+                    ports.data_queue
+                ));
+            }
+        }
+        vain
     }
 
     fn pfc(&self, packet: Bytes, bdp: Bytes, complain: &dyn Fn(&str, Bytes, String, String)) -> PfcSettings {

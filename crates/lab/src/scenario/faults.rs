@@ -35,6 +35,32 @@ pub(crate) struct Faults {
     pub(crate) notes: Vec<FaultNote>,
 }
 
+/// Every key of a fault, whatever its kind and target.
+const KEYS: [&str; 22] = [
+    "enabled",
+    "kind",
+    "link",
+    "between",
+    "switch",
+    "port",
+    "plane",
+    "tier",
+    "pick",
+    "count",
+    "one_way",
+    "per_switch",
+    "at",
+    "until",
+    "silent",
+    "reconverge",
+    "period",
+    "duty",
+    "rate",
+    "fraction",
+    "probability",
+    "burst",
+];
+
 /// Reads all faults of a scenario.
 pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, time_limit: Time) -> Faults {
     let one;
@@ -85,7 +111,7 @@ fn fault(
     let until = section.span("until").map_or(Time::NEVER, |s| Time(s.0));
     if until <= from {
         section.wrong("until", format!("is not after the start, {from}"), "write a later time, or leave it out");
-        section.finish();
+        section.finish_knowing(&KEYS);
         return (Vec::new(), None);
     }
     let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.len() });
@@ -160,7 +186,7 @@ fn fault(
         },
         _ => {}
     }
-    section.finish();
+    section.finish_knowing(&KEYS);
     (plans, note)
 }
 

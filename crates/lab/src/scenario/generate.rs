@@ -23,6 +23,8 @@ pub(crate) struct Traffic {
     pub(crate) connections: Vec<ConnectionPlan>,
     pub(crate) flows: Vec<FlowPlan>,
     pub(crate) triggers: Vec<TriggerPlan>,
+    /// What a matrix calls its triggers; empty for others.
+    pub(crate) trigger_names: Vec<String>,
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
     pub(crate) collectives: Vec<CollectivePlan>,
@@ -321,6 +323,9 @@ impl Maker<'_> {
         self.traffic
             .triggers
             .extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections, then: None }));
+        let names = &mut self.traffic.trigger_names;
+        names.resize(triggers as usize, String::new());
+        names.extend(matrix.triggers.iter().map(|t| t.id.to_string()));
         for flow in &matrix.flows {
             let start = match flow.start {
                 MatrixStart::At(at) => Start::At(self.moment(Span(at.0))),

@@ -18,7 +18,7 @@ pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion"
 ///
 /// # Errors
 /// With a sentence and its remedy, if a part is not known.
-pub(crate) fn named(name: &str) -> Result<Profile, String> {
+pub fn named(name: &str) -> Result<Profile, String> {
     let mut parts = name.split('/');
     let preset = parts.next().unwrap_or_default();
     let mut profile = Profile::preset(preset)

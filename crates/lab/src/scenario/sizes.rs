@@ -66,6 +66,27 @@ impl Sizes {
         }
     }
 
+    /// What the built-in distribution of this name is: source, mean, and its points.
+    pub(crate) fn explained(name: &str) -> Option<String> {
+        let sizes = Sizes::named(name)?;
+        let source = match name {
+            "websearch" => "web search, DCTCP (SIGCOMM 2010), figure 4",
+            _ => "Hadoop at Facebook, \"Inside the Social Network's (Datacenter) Network\" (SIGCOMM 2015)",
+        };
+        let points: String = sizes
+            .points
+            .iter()
+            .map(|(bytes, share)| format!("  {:>12} B  {:>6.1} %\n", bytes, 100.0 * share))
+            .collect();
+        let mean = crate::report::text::bytes(sizes.mean() as u64);
+        Some(format!(
+            "{name}: {source}, in the points that the HPCC artefact publishes; mean {mean}\n\
+             [workload] kind = \"poisson\", sizes = \"{name}\"; linear between these points:\n\
+             {:>16}  flows at most as long\n{points}",
+            "bytes"
+        ))
+    }
+
     /// Reads lines `bytes, share`; `#` starts a comment, and a first line of words is a heading.
     ///
     /// # Errors

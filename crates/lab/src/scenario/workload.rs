@@ -26,6 +26,38 @@ pub(crate) const KINDS: [&str; 10] = [
     "flows",
 ];
 
+/// Every key of a workload, whatever its kind.
+const KEYS: [&str; 28] = [
+    "name",
+    "kind",
+    "profile",
+    "ordered",
+    "size",
+    "start",
+    "jitter",
+    "messages",
+    "gap",
+    "connections",
+    "hosts",
+    "destination",
+    "senders",
+    "pick",
+    "source",
+    "receivers",
+    "load",
+    "sizes",
+    "duration",
+    "flows",
+    "file",
+    "start_unit",
+    "algorithm",
+    "placement",
+    "ranks",
+    "group",
+    "window",
+    "pipeline",
+];
+
 /// The largest message.
 const SIZE_MAX: Bytes = Bytes(1 << 48);
 
@@ -130,7 +162,7 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
         }
     });
     let ordered = section.ratio("ordered", 0.0, 1.0);
-    section.finish();
+    section.finish_knowing(&KEYS);
     (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
 }
 
