@@ -212,7 +212,10 @@ Silent means what it does in a real fabric: packets vanish, and nobody is told. 
 already stays failed, and another loss or rate of the same place replaces the one before.
 
 Examples:
-  strandway fabric fail link:p0:t0-0:t1-1
+  strandway fabric fail spine1.p0                   names as in scenarios: a switch,
+  strandway fabric fail host0.p1                    a host's own port,
+  strandway fabric fail leaf0.p0-spine1.p0          or a link
+  strandway fabric fail link:p0:t0-0:t1-1           the same link by the names of namespaces
   strandway fabric fail loss:p0:2% --name slow
   strandway fabric fail degrade:p0:t0-0:t1-1:10%
   strandway fabric heal loss:p0";
@@ -563,6 +566,8 @@ pub(crate) enum FabricCommand {
     Heal(FabricHealArgs),
     /// Run a program on a host; its exit status is passed on
     Exec(FabricExecArgs),
+    /// List the fabrics that are up
+    List,
     /// Remove a fabric and everything of it
     Down(FabricDownArgs),
     /// Tell what this machine has and lacks
@@ -592,6 +597,9 @@ pub(crate) struct FabricUpArgs {
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -625,7 +633,7 @@ pub(crate) struct FabricStatusArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FabricFailArgs {
-    /// What fails: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%, degrade:p0:25%
+    /// What fails: spine1.p0, host0.p1, leaf0.p0-spine1.p0, link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%, degrade:p0:25%
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) fabric: FabricName,
@@ -641,7 +649,7 @@ pub(crate) struct FabricHealArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FabricExecArgs {
-    /// h0, h1, ...; or a switch: t0-p0-0, t1-p0-0
+    /// host0, host1, ... (or h0); or a switch: leaf0.p0, spine0.p0 (or t0-p0-0, t1-p0-0)
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) fabric: FabricName,

@@ -269,7 +269,8 @@ fn no_output_replaces_an_input() {
 fn any_document_goes_to_standard_output() {
     let folder = Folder::new("stdout");
     folder.file("a.toml", SMALL);
-    for (flag, start) in [("--json", "{"), ("--html", "<!doctype html>"), ("--markdown", "# "), ("--flows", "flow,id,")] {
+    for (flag, start) in [("--json", "{"), ("--html", "<!doctype html>"), ("--markdown", "# "), ("--flows", "flow,id,")]
+    {
         let (status, out, err) = folder.strandway(&["run", "a.toml", flag, "-"]);
         assert_eq!(status, 0, "{err}");
         assert!(out.starts_with(start), "{flag}: {out}");

@@ -6,6 +6,7 @@
 //! [`heal`] and [`down`] carry steps out with `ip`, `tc` and `nsenter`. `docs/linux-fabric.md` is the page for users.
 
 mod check;
+mod counted;
 mod failure;
 mod faults;
 mod live;
@@ -21,8 +22,8 @@ pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
 pub use live::live;
 pub use probe::{Probed, probe};
-pub use run::{LinuxError, Up, down, enter, fail, heal, up};
-pub use state::FOLDER;
+pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, up};
+pub use state::{FOLDER, Running, names};
 pub use status::{PortStatus, Status, T1Status, status};
 pub use steps::{Step, Tool, build, change};
 
@@ -151,9 +152,20 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// The node of that name, whether or not some fabric has it.
+    /// The node of that name, whether or not some fabric has it: its own, such as `t0-p1-0`, or the scenario's, such as
+    /// `leaf0.p1`, `spine2.p0` and `host3`. Without a plane, switches of plane 0 are meant.
     pub fn named(name: &str) -> Option<Node> {
         let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
+        if let Some(host) = name.strip_prefix("host") {
+            return number(host).map(Node::Host);
+        }
+        type Switch = fn(u8, u16) -> Node;
+        for (kind, switch) in [("leaf", Node::T0 as Switch), ("spine", Node::T1 as Switch)] {
+            if let Some(rest) = name.strip_prefix(kind) {
+                let (at, plane) = rest.split_once(".p").unwrap_or((rest, "0"));
+                return Some(switch(u8::try_from(number(plane)?).ok()?, number(at)?));
+            }
+        }
         if let Some(host) = name.strip_prefix('h') {
             return number(host).map(Node::Host);
         }
@@ -191,10 +203,7 @@ impl LinuxFabric {
         if let Err(e) = state::name_fits(name) {
             sink.add("--name", "", e.0, "");
         }
-        let mut scenario = scenario.clone();
-        if let Some(rate) = &options.rate {
-            set_rate(&mut scenario, rate, &sink)?;
-        }
+        let scenario = rated(scenario, options)?;
         let experiment = scenario.check()?;
         let topology = &experiment.plan.topology;
         let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
@@ -346,11 +355,48 @@ impl LinuxFabric {
         }
     }
 
-    /// Is this the same fabric, from whichever file it came?
-    pub fn same(&self, other: &LinuxFabric) -> bool {
-        LinuxFabric { scenario: String::new(), ..self.clone() }
-            == LinuxFabric { scenario: String::new(), ..other.clone() }
+    /// In what another fabric differs from this one, from whichever file it came; empty if in nothing.
+    pub fn differences(&self, other: &LinuxFabric) -> Vec<String> {
+        let (a, b) = (self, other);
+        let rate = |bits: Option<u64>| bits.map_or("unshaped".to_string(), |bits| Rate(bits).to_string());
+        let marking = |m: &Option<Marking>| m.map_or("off".to_string(), |m| format!("{} to {} B", m.low, m.high));
+        let mut found = Vec::new();
+        for (what, here, there) in [
+            ("hosts", a.hosts.to_string(), b.hosts.to_string()),
+            ("planes", a.planes.to_string(), b.planes.to_string()),
+            ("hosts below a leaf", a.hosts_per_t0.to_string(), b.hosts_per_t0.to_string()),
+            ("spines of a plane", a.t1s.to_string(), b.t1s.to_string()),
+            ("rate of a host's port", rate(a.host_rate), rate(b.host_rate)),
+            ("rate of an uplink", rate(a.uplink_rate), rate(b.uplink_rate)),
+            ("queue", format!("{} B", a.queue), format!("{} B", b.queue)),
+            ("marking", marking(&a.marking), marking(&b.marking)),
+            ("trimming", a.trimming.to_string(), b.trimming.to_string()),
+            ("profile", a.profile.clone(), b.profile.clone()),
+            ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
+        ] {
+            if here != there {
+                found.push(format!("{what} {here} instead of {there}"));
+            }
+        }
+        let bare = |f: &LinuxFabric| LinuxFabric { scenario: String::new(), ..f.clone() };
+        if found.is_empty() && bare(a) != bare(b) {
+            found.push("details of its ports".to_string());
+        }
+        found
     }
+}
+
+/// The scenario at the rate that the options ask for.
+///
+/// # Errors
+/// If that is no rate, or the scenario is wrong.
+pub fn rated(scenario: &Scenario, options: &Options) -> Result<Scenario, Problems> {
+    let mut scenario = scenario.clone();
+    if let Some(rate) = &options.rate {
+        let sink = Sink::new(scenario.file());
+        set_rate(&mut scenario, rate, &sink)?;
+    }
+    Ok(scenario)
 }
 
 /// `--rate` is a change of the scenario, so that all that follows from rates (queues, round trips) follows from this one.
@@ -406,10 +452,6 @@ fn notes(scenario: &Scenario, experiment: &crate::Experiment, unshaped: bool) ->
         (ports.priority && classes, "priority: control packets wait among data at hosts' own ports"),
         (ports.priority && !classes, "priority: control packets wait among data"),
         (!ports.priority && classes, "priority: control packets go before data"),
-        (
-            !experiment.plan.faults.is_empty(),
-            "faults: those of the scenario do not happen by themselves (strandway fabric fail)",
-        ),
     ] {
         if wanted {
             notes.push(what.to_string());

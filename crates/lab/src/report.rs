@@ -18,6 +18,12 @@ use std::collections::BTreeMap;
 pub use cost::{CostFacts, TableFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 
+/// [`Report::world`] of a simulated run.
+pub(crate) const SIMULATED: &str = "simulated";
+
+/// [`Report::world`] of a run between real nodes.
+pub(crate) const NAMESPACES: &str = "namespaces";
+
 /// A run's result.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -35,6 +41,9 @@ pub struct Report {
     pub seed: u64,
     /// A fingerprint of every flow's times and every link's counters, in hex; the same on any number of threads.
     pub digest: String,
+    /// Where it ran: `simulated`, or `namespaces` for real nodes on a fabric of Linux network namespaces. There nobody measures
+    /// queue lengths, pauses, packet hops and events, and there is no digest: these fields are zero or empty.
+    pub world: String,
     /// How the run ended: `finished`, `time limit`, `interrupted` or `stalled`.
     pub end: String,
     /// The run itself.
@@ -169,6 +178,8 @@ pub struct FlowFacts {
     pub never_started: u64,
     /// Payload bytes of all.
     pub bytes: u64,
+    /// Payload bytes that have arrived, those of unfinished flows among them.
+    pub delivered_bytes: u64,
     /// Names of flows that did not finish; at most 100.
     pub unfinished: Vec<String>,
     /// What flows of a matrix that were never posted wait for, such as `7: host0->host1 waits for trigger 3`; at most 100.
@@ -460,6 +471,11 @@ impl Report {
             all.busbw = worse(all.busbw, one.busbw, f64::min);
         }
         slowest
+    }
+
+    /// Was it simulated?
+    pub fn is_simulated(&self) -> bool {
+        self.world == SIMULATED
     }
 
     /// Were all bounds met?

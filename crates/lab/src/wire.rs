@@ -217,7 +217,7 @@ pub fn run(
         stats: Mutex::new(vec![ConnectionStats::default(); plan.connections.len()]),
         failure: Mutex::new(None),
     };
-    let mut end = End::Finished;
+    let (mut end, mut stopped) = (End::Finished, Time::ZERO);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for host in 0..hosts as u32 {
@@ -234,10 +234,12 @@ pub fn run(
             let since = shared.start.get().map_or(Duration::ZERO, Instant::elapsed);
             if left > 0 && !each(WireProgress { flows: count, finished: count - left }, since) {
                 end = End::Interrupted;
+                stopped = shared.now();
                 shared.stop.store(true, Ordering::Release);
             }
             if left > 0 && shared.start.get().is_some() && shared.now() >= plan.time_limit {
                 end = End::TimeLimit;
+                stopped = plan.time_limit;
                 shared.stop.store(true, Ordering::Release);
             }
         }
@@ -256,7 +258,7 @@ pub fn run(
     let connections = shared.stats.into_inner().unwrap_or_default();
     Ok(Measurements {
         end,
-        simulated: if end == End::Finished { last } else { plan.time_limit.min(last) },
+        simulated: if end == End::Finished { last } else { stopped.max(last) },
         packets: sum(&connections),
         flows,
         connections,

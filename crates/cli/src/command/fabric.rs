@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
-use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Up};
+use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_sim::Control;
 
@@ -47,6 +47,11 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             }
             Ok(())
         }
+        FabricCommand::List => {
+            let names = linux::names();
+            print(&if names.is_empty() { "no fabric is up\n".to_string() } else { names.join("\n") + "\n" });
+            Ok(())
+        }
         FabricCommand::Check(args) => check(args),
     }
 }
@@ -55,14 +60,19 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
     let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
     let name = &args.fabric.name;
+    let show = |text: &str| {
+        if !args.quiet {
+            print(text)
+        }
+    };
     let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     let began = Instant::now();
     if linux::up(&fabric, &interrupted)? == Up::Standing {
-        print(&format!("{name} is up already, just so\n"));
+        show(&format!("{name} is up already, just so\n"));
         return Ok(());
     }
     let flag = if name == "sw" { String::new() } else { format!(" --name {name}") };
-    print(&format!(
+    show(&format!(
         "{name}: {} hosts, {} planes of {} T0 and {} T1, {} namespaces, in {:.1} s\n\
          nodes: {FOLDER}/{name}/h0.toml ...\n\
          next:  strandway fabric status --probe{flag}\n",
@@ -74,17 +84,22 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
         began.elapsed().as_secs_f64()
     ));
     for note in &fabric.notes {
-        print(&format!("not as simulated: {note}\n"));
+        show(&format!("not as simulated: {note}\n"));
+    }
+    if !scenario.check()?.plan.faults.is_empty() {
+        print(
+            "faults: those of the scenario happen in `strandway fabric run`; here break things with `strandway fabric fail`\n",
+        );
     }
     Ok(())
 }
 
 /// What was built for one run goes with it, however that ends.
-struct Lease<'a>(&'a str);
+struct Lease<'a>(&'a str, &'a Running);
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        if let Err(error) = linux::down(self.0) {
+        if let Err(error) = linux::down_after(self.0, self.1) {
             complain(&error.0);
         }
     }
@@ -92,19 +107,38 @@ impl Drop for Lease<'_> {
 
 fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
-    let scenario = load(common)?;
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    if args.both && args.unshaped {
+        let said =
+            "--unshaped: ports as fast as the machine goes cannot be simulated; give --rate, or leave --both out";
+        return Err(Failure::Usage(said.into()));
+    }
+    // Both worlds run what is built.
+    let scenario = linux::rated(&load(common)?, &options)?;
     let experiment = scenario.check()?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
-    let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
-    // Whether it stands, without asking every namespace for its counters.
-    let lease = match linux::enter(name, "h0") {
-        Ok(_) => None,
-        Err(_) => {
-            linux::up(&fabric, &interrupted)?;
-            Some(Lease(name))
+    let fabric = LinuxFabric::of(&scenario, name, &Options { rate: None, ..options })?;
+    let fabric = linux::feasible(fabric);
+    let running = Running::on(name)?;
+    let mut notes = fabric.notes.clone();
+    let lease = match linux::up(&fabric, &interrupted)? {
+        Up::Built => Some(Lease(name, &running)),
+        Up::Standing => {
+            let broken = linux::broken(name)?;
+            if args.both && !broken.is_empty() {
+                return Err(Failure::Run(format!(
+                    "fabric `{name}` has failures that the simulation does not: {}; heal them first (strandway fabric heal)",
+                    broken.join(", ")
+                )));
+            }
+            notes.extend(broken.iter().map(|what| format!("broken before the run: {what}")));
+            None
         }
     };
+    if args.unshaped {
+        notes.push("rates: ports are not shaped, so slowdown and use of links mean nothing".to_string());
+    }
+    let load = load_average();
     let bar = FlowBar::new(common.quiet);
     let began = Instant::now();
     let measured = linux::live(name, &experiment, |progress| {
@@ -114,7 +148,12 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     drop(bar);
     let wall = began.elapsed().as_secs_f64();
     drop(lease);
-    let wire = Report::new(&experiment, &measured?, wall);
+    if load.is_some_and(|load| load > 0.5) {
+        let load = load.unwrap_or_default();
+        notes
+            .push(format!("load: other work kept {load:.1} processors busy; times between real nodes scatter with it"));
+    }
+    let wire = Report::of_namespaces(&experiment, &measured?, wall, &notes);
     if args.both {
         let simulated = strandway_lab::run(&experiment, &Control::new()).report;
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
@@ -122,9 +161,6 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let remark = agreement(&rows);
         let document = tell(&mut outputs, &scenario, rows, &remark)?;
         return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
-    }
-    for note in &fabric.notes {
-        outputs.show(&format!("not as simulated: {note}\n"));
     }
     outputs.show(&report::text::report(&wire));
     outputs.json(|| wire.to_json())?;
@@ -137,13 +173,19 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     judge([("", &wire)])
 }
 
-/// How far the two worlds are apart.
+/// How many processors other work kept busy during the last minute.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// How far the two worlds are apart, and what was not the same in both.
 fn agreement(rows: &[Row]) -> String {
     let [simulated, wire] = rows else { return String::new() };
     let (a, b) = (&simulated.report.fct_us, &wire.report.fct_us);
     let percent = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(f64::NAN, |(a, b)| (b / a - 1.0) * 100.0);
+    let notes: String = wire.report.notes.iter().map(|note| format!("{note}\n")).collect();
     format!(
-        "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n",
+        "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n{notes}",
         percent(a.mean, b.mean),
         percent(a.max, b.max)
     )

@@ -6,7 +6,7 @@ use crate::quantity;
 use std::fmt;
 
 /// How targets are written.
-const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
+const FORMS: &str = "write spine1.p0 (a switch), host0.p1 (a host's port), leaf0.p0-spine1.p0 (a link), link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
     loss:p0:t0-0:t1-1:2% (one link) or degrade:p0:t0-0:to:t1-1:25% (one direction of it)";
 
 /// Something that fails.
@@ -58,6 +58,27 @@ impl Loss {
         let (share, run) = (f64::from(self.ppm) / f64::from(WHOLE), f64::from(self.run) / 1_000.0);
         Some([(share / (run * (1.0 - share))).min(1.0), 1.0 - 1.0 / run])
     }
+}
+
+/// The two ends of a link that is written `leaf0.p0-spine1.p0`.
+fn split_link(name: &str) -> Option<(&str, &str)> {
+    let (a, b) = name.split_once('-')?;
+    let is_node = |word: &str| ["leaf", "spine", "host"].iter().any(|kind| word.trim().starts_with(kind));
+    (is_node(a) && is_node(b)).then_some((a, b))
+}
+
+/// A node by a name that holds its plane.
+fn named(fabric: &LinuxFabric, text: &str, name: &str) -> Result<Node, String> {
+    let node = Node::named(name).ok_or_else(|| format!("`{text}` is nothing that can fail; {FORMS}"))?;
+    if fabric.nodes().contains(&node) {
+        return Ok(node);
+    }
+    let (leaves, spines, hosts) = (fabric.t0s() - 1, fabric.t1s - 1, fabric.hosts - 1);
+    Err(format!(
+        "`{text}`: there is no {name}; each of the {} planes has leaf0 to leaf{leaves} and spine0 to spine{spines}, and there are \
+         host0 to host{hosts}",
+        fabric.planes
+    ))
 }
 
 /// A node, in a word that names no plane.
@@ -120,9 +141,15 @@ impl Target {
             Err(format!("`{text}`: there is no plane {number}; planes are p0 to p{}", fabric.planes - 1))
         };
         let node = |plane: u8, word: &str| -> Result<Node, String> {
+            let in_plane = |node| match node {
+                Node::Host(h) => Node::Host(h),
+                Node::T0(_, i) => Node::T0(plane, i),
+                Node::T1(_, j) => Node::T1(plane, j),
+            };
             let node = match word.split_once('-') {
                 Some((kind, number)) => Node::named(&format!("{kind}-p{plane}-{number}")),
-                None => Node::named(word),
+                // The scenario's names: `leaf0`, `spine1`, `host3`.
+                None => Node::named(word).map(in_plane),
             };
             let node = node.ok_or_else(unknown)?;
             if fabric.nodes().contains(&node) {
@@ -141,8 +168,25 @@ impl Target {
                 "`{text}`: no link joins these two; T0s are linked to all T1s of their plane and to their hosts"
             ))
         };
-        let is_node = |word: &str| word.starts_with(['h', 't']);
+        let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's']);
         match parts[..] {
+            [name] if name != "plane" => match name.split_once("->").or_else(|| split_link(name)) {
+                Some((a, b)) => {
+                    let (a, b) = (named(fabric, text, a.trim())?, named(fabric, text, b.trim())?);
+                    let p = format!("p{}", plane_of(a).max(plane_of(b)));
+                    link(&p, &inside(a), &inside(b)).map(|(a, b)| Target::Link(a.min(b), a.max(b)))
+                }
+                None => match name.split_once(".p").filter(|_| name.starts_with("host")) {
+                    Some((host, p)) => match named(fabric, text, host)? {
+                        Node::Host(host) => Ok(Target::Port(host, plane(&format!("p{p}"))?)),
+                        _ => Err(unknown()),
+                    },
+                    None => match named(fabric, text, name)? {
+                        Node::Host(_) => Err(format!("`{text}`: a host does not fail here; its port does: {name}.p0")),
+                        switch => Ok(Target::Switch(switch)),
+                    },
+                },
+            },
             ["link", p, a, b] => link(p, a, b).map(|(a, b)| Target::Link(a.min(b), a.max(b))),
             ["port", host, p] => match (node(0, host)?, plane(p)?) {
                 (Node::Host(host), plane) => Ok(Target::Port(host, plane)),

@@ -93,7 +93,7 @@ fn ways(topology: &Topology, links: &[LinkId]) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-fn node(topology: &Topology, node: NodeId) -> Result<Node, String> {
+pub(super) fn node(topology: &Topology, node: NodeId) -> Result<Node, String> {
     let (kind, index, plane) = topology.describe(node);
     Ok(match kind {
         NodeKind::Host => Node::Host(index as u16),

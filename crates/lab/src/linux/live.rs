@@ -1,8 +1,10 @@
 //! A scenario's flows between the hosts of a fabric that is up, its faults included.
 
+use crate::linux::counted::links;
 use crate::linux::faults::moments;
 use crate::linux::run::{prepare, set_failures};
 use crate::linux::state::{State, netns};
+use crate::linux::status::status;
 use crate::linux::{LinuxError, LinuxFabric, Node};
 use crate::wire::{self, WireProgress};
 use crate::{Experiment, NodeFile};
@@ -12,6 +14,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 use strandway_sim::Measurements;
+use strandway_sim::measure::LinkCounters;
 
 /// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
 /// mended afterwards. `each` hears of progress, and ends the run by returning false.
@@ -42,6 +45,7 @@ pub fn live(
         strandway_udp::Node::bind(config).map_err(|e| e.to_string())
     };
     let mut failure = None;
+    let counted = status(name)?;
     let measured = wire::run(experiment, open, |progress, since| {
         while let Some(moment) = moments.pop_if(|moment| Duration::from_nanos(moment.at.0 / 1_000) <= since) {
             let broken = moment.broken.0.iter().fold(before.clone(), |all, &target| all.with(target));
@@ -52,11 +56,16 @@ pub fn live(
         }
         each(progress)
     });
+    let after = status(name);
     set_failures(name, &before)?;
-    match failure {
-        Some(error) => Err(error),
-        None => measured.map_err(|error| LinuxError(error.to_string())),
+    if let Some(error) = failure {
+        return Err(error);
     }
+    let mut measured = measured.map_err(|error| LinuxError(error.to_string()))?;
+    measured.links = links(fabric, &experiment.plan.topology, &counted, &after?);
+    let sum = |of: fn(&LinkCounters) -> u32| measured.links.iter().map(|link| u64::from(of(link))).sum::<u64>();
+    (measured.packets.dropped, measured.packets.lost) = (sum(|link| link.dropped), sum(|link| link.lost));
+    Ok(measured)
 }
 
 /// Is the experiment's fabric the one that stands?

@@ -3,7 +3,7 @@
 use crate::linux::check::check;
 use crate::linux::failure::{Failures, Target};
 use crate::linux::queue::PROGRAM;
-use crate::linux::state::{self, State, folder, netns};
+use crate::linux::state::{self, Running, State, folder, netns};
 use crate::linux::steps::{Step, Tool, build, change};
 use crate::linux::{LinuxFabric, Node};
 use std::fmt;
@@ -46,8 +46,10 @@ pub fn up(fabric: &LinuxFabric, interrupted: &dyn Fn() -> bool) -> Result<Up, Li
         if let Some(damage) = old.damage() {
             return Err(LinuxError(format!("{damage}; remove the rest first: {down}")));
         }
-        if !old.fabric.same(fabric) {
-            let what = format!("a different fabric `{name}` is up, from {}", old.fabric.scenario);
+        let differences = old.fabric.differences(fabric);
+        if !differences.is_empty() {
+            let differences = differences.join(", ");
+            let what = format!("a different fabric `{name}` is up, from {}: {differences}", old.fabric.scenario);
             return Err(LinuxError(format!("{what}; take it down first ({down}) or choose another --name")));
         }
         return Ok(Up::Standing);
@@ -90,9 +92,21 @@ pub fn up(fabric: &LinuxFabric, interrupted: &dyn Fn() -> bool) -> Result<Up, Li
 /// Removes a fabric and all that is left of one; how many namespaces that were.
 ///
 /// # Errors
-/// If a namespace cannot be removed.
+/// If a scenario is running on it, or a namespace cannot be removed.
 pub fn down(name: &str) -> Result<usize, LinuxError> {
     state::name_fits(name)?;
+    if !folder(name).exists() && state::namespaces(name).is_empty() {
+        return Ok(0);
+    }
+    let running = Running::on(name)?;
+    down_after(name, &running)
+}
+
+/// The same by who holds the fabric.
+///
+/// # Errors
+/// If a namespace cannot be removed.
+pub fn down_after(name: &str, _running: &Running) -> Result<usize, LinuxError> {
     if folder(name).exists() || !state::namespaces(name).is_empty() {
         let _lock = state::lock()?;
         return remove(name);
@@ -140,6 +154,14 @@ pub fn heal(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
     })
 }
 
+/// What is broken in a fabric that is up, as it was written.
+///
+/// # Errors
+/// If there is no such fabric.
+pub fn broken(name: &str) -> Result<Vec<String>, LinuxError> {
+    Ok(State::standing(name)?.failures)
+}
+
 /// Breaks exactly this, and mends everything else.
 pub(crate) fn set_failures(name: &str, failures: &Failures) -> Result<(), LinuxError> {
     changing(name, |_| Ok(failures.clone())).map(|_| ())
@@ -172,7 +194,8 @@ pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
     match Node::named(node).filter(|n| state.fabric.nodes().contains(n)) {
         Some(node) => Ok(netns(&state.fabric.namespace(node))),
         None => Err(LinuxError(format!(
-            "fabric `{name}` has no node `{node}`; hosts are h0 to h{}, switches are called t0-p0-0 or t1-p0-0",
+            "fabric `{name}` has no node `{node}`; hosts are host0 to host{} (or h0), switches are called leaf0.p0 and spine0.p0 \
+             (or t0-p0-0 and t1-p0-0)",
             state.fabric.hosts - 1
         ))),
     }

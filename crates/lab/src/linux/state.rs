@@ -114,6 +114,45 @@ pub(crate) fn name_fits(name: &str) -> Result<(), LinuxError> {
     Err(LinuxError(format!("`{name}` cannot be the name of a fabric: write 1 to 20 letters, digits or underscores")))
 }
 
+/// Whoever runs a scenario on a fabric, or removes it, holds this; nobody else does either meanwhile. The kernel lets go of it
+/// when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Running {
+    _file: File,
+}
+
+impl Running {
+    /// Takes hold of the fabric called `name`, whether or not it is up.
+    ///
+    /// # Errors
+    /// If another process holds it.
+    pub fn on(name: &str) -> Result<Running, LinuxError> {
+        name_fits(name)?;
+        let path = Path::new(FOLDER).join(format!("{name}.running"));
+        let fail = |e: std::io::Error| {
+            let remedy = "run it as root: sudo strandway fabric ...";
+            LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
+        };
+        fs::create_dir_all(FOLDER).map_err(fail)?;
+        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(fail)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let who = if pid.trim().is_empty() { String::new() } else { format!(" (process {})", pid.trim()) };
+                return Err(LinuxError(format!(
+                    "fabric `{name}` is running a scenario{who}; wait for its end, end it, or choose another --name"
+                )));
+            }
+            Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
+        }
+        let noted = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        noted.map_err(fail)?;
+        Ok(Running { _file: file })
+    }
+}
+
 /// The folder of a fabric.
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
@@ -125,7 +164,7 @@ pub(crate) fn netns(namespace: &str) -> PathBuf {
 }
 
 /// The fabrics that are remembered.
-pub(crate) fn names() -> Vec<String> {
+pub fn names() -> Vec<String> {
     let folders = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let mut names: Vec<String> = folders
         .filter(|entry| entry.path().join("fabric.toml").exists())

@@ -64,6 +64,7 @@ impl Report {
             profile: experiment.profile().name.clone(),
             seed: plan.seed,
             digest: format!("{:016x}", measured.digest),
+            world: super::SIMULATED.to_string(),
             end: match measured.end {
                 End::Finished => "finished",
                 End::TimeLimit => "time limit",
@@ -82,7 +83,7 @@ impl Report {
                 hosts: plan.topology.hosts(),
             },
             fabric: fabric(experiment),
-            flows: flows(experiment, &lives),
+            flows: flows(experiment, measured, &lives),
             fct_cdf: cdf(&times),
             fct_us: spread(times),
             received_us: spread(received),
@@ -128,6 +129,17 @@ fn fault(note: &FaultNote) -> FaultFacts {
         from_us: note.from.as_us(),
         until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
         links: note.links as u64,
+    }
+}
+
+impl Report {
+    /// The report of a run between real nodes that took `wall` seconds; `notes` say what was not as simulated.
+    pub fn of_namespaces(experiment: &Experiment, measured: &Measurements, wall: f64, notes: &[String]) -> Report {
+        let mut report = Report::new(experiment, measured, wall);
+        report.world = super::NAMESPACES.to_string();
+        report.digest = String::new();
+        report.notes.extend(notes.iter().map(|note| format!("not as simulated: {note}")));
+        report
     }
 }
 
@@ -247,7 +259,7 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
     }
 }
 
-fn flows(experiment: &Experiment, lives: &[Life]) -> FlowFacts {
+fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> FlowFacts {
     let pairs = || experiment.messages.iter().zip(lives);
     let unfinished = pairs().filter(|(_, l)| l.finished.is_none()).map(|(m, _)| experiment.message_name(m)).take(100);
     let mut slowest: Vec<(Span, usize)> =
@@ -259,6 +271,7 @@ fn flows(experiment: &Experiment, lives: &[Life]) -> FlowFacts {
         finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64,
         never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64,
         bytes: experiment.messages.iter().map(|m| m.bytes).sum(),
+        delivered_bytes: measured.connections.iter().map(|c| c.delivered_bytes).sum(),
         unfinished: unfinished.collect(),
         waiting: pairs()
             .filter(|(_, l)| l.started.is_none())

@@ -281,12 +281,18 @@ fn links_table(report: &Report) -> String {
             right(count(g.links.into())),
             right(percent(g.utilisation)),
             right(percent(g.utilisation_max)),
-            right(bytes(g.queue_max_bytes)),
+            right(if report.is_simulated() { bytes(g.queue_max_bytes) } else { "–".into() }),
             right(count(g.marked)),
             right(count(g.trimmed)),
             right(count(g.dropped)),
             right(count(g.lost)),
-            right(if g.paused_us > 0.0 { us(Some(g.paused_us)) } else { "0".into() }),
+            right(if !report.is_simulated() {
+                "–".into()
+            } else if g.paused_us > 0.0 {
+                us(Some(g.paused_us))
+            } else {
+                "0".into()
+            }),
         ]);
     }
     let more =
@@ -306,10 +312,12 @@ fn unfinished(report: &Report) -> String {
         String::new()
     };
     format!(
-        "{} flows did not finish{never}: the run ended with \"{}\" at {}\n  {}{more}\n",
+        "{} flows did not finish{never}: the run ended with \"{}\" at {}; {} of {} had arrived\n  {}{more}\n",
         count(left),
         report.end,
         us(Some(report.run.simulated_us)),
+        bytes(f.delivered_bytes),
+        bytes(f.bytes),
         shown.join(", ")
     ) + &waiting(f)
 }
@@ -341,6 +349,14 @@ fn expect_table(report: &Report) -> String {
 
 fn run_line(report: &Report) -> String {
     let r = &report.run;
+    if !report.is_simulated() {
+        return format!(
+            "{}: {} measured between real nodes in {:.2} s",
+            report.end,
+            us(Some(r.simulated_us)),
+            r.wall_s
+        );
+    }
     let threads = if r.threads == 1 { "1 thread".to_string() } else { format!("{} threads", r.threads) };
     format!(
         "{}: {} simulated in {:.2} s on {threads}, {} packet hops at {:.2} million/s, {} events, {} peak memory, digest {}",
