@@ -330,8 +330,8 @@ fn a_full_port_tells_its_own_host_and_drops_in_the_fabric() {
 import socket, sys, time
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], 0))
-full, end = 0, time.monotonic() + 0.8
-while time.monotonic() < end:
+full, began = 0, time.monotonic()
+while time.monotonic() < began + 0.8 or full <= 50 and time.monotonic() < began + 60:
     s.setblocking(False)
     try: s.sendto(b"x" * 4000, (sys.argv[2], 5000))
     except BlockingIOError:
@@ -371,7 +371,7 @@ fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
     assert!(fabric.good(&["exec", "t1-p1-0", "--", "ip", "link"]).contains("d1"));
     let nobody = fabric.run(&["exec", "h4", "--", "true"]);
     assert_eq!(nobody.status.code(), Some(1));
-    assert!(said(&nobody).contains("hosts are h0 to h3"), "{}", said(&nobody));
+    assert!(said(&nobody).contains("hosts are host0 to host3"), "{}", said(&nobody));
 }
 
 #[test]

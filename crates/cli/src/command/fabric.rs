@@ -15,6 +15,7 @@ use std::time::Instant;
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_sim::Control;
+use strandway_sim::fault::FaultKind;
 
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Failure {
@@ -135,6 +136,9 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
             None
         }
     };
+    if experiment.plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Down { .. })) {
+        notes.push("lost: what a link that is down swallows is not counted; `lost` is random loss alone".to_string());
+    }
     if args.unshaped {
         notes.push("rates: ports are not shaped, so slowdown and use of links mean nothing".to_string());
     }

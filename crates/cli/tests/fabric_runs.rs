@@ -1,0 +1,130 @@
+//! Runs on fabrics of namespaces: what is simulated beside them is what is built, and runs do not get in each other's way.
+//! Needs root; elsewhere every test says why it does nothing.
+
+use namespaces::{Fabric, SCENARIO, said, strandway};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+mod namespaces;
+
+/// Two hosts on one plane at 20 Mb/s; a flow of this many bytes.
+fn small(bytes: &str) -> String {
+    format!(
+        "[fabric]\nkind = \"multi-plane\"\nhosts = 2\nhosts_per_leaf = 1\nplanes = 1\nspines = 1\nrate = \"20 Mbps\"\n\
+         [profile]\nname = \"mrc\"\n[profile.transport]\nmtu = 1344\n\
+         [workload]\nkind = \"flows\"\nflows = [{{ from = 0, to = 1, size = \"{bytes}\" }}]\n[run]\ntime_limit = \"100 s\"\n"
+    )
+}
+
+fn file(fabric: &Fabric, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("{}.toml", fabric.name));
+    std::fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+/// Waits until a run holds the fabric and its nodes talk.
+fn until_up(fabric: &Fabric) {
+    let began = Instant::now();
+    while !fabric.folder().join("h0.toml").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the fabric does not come up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn both_worlds_run_at_the_rate_that_was_asked_for() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scenario = file(&fabric, &small("500 kB"));
+    let output = fabric.run(&["run", &scenario, "--rate", "10Mbps", "--both", "--json", "-", "--quiet"]);
+    let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+    // 500 kB take 0.4 s at 10 Mb/s; at the scenario's own rate they would take 0.2 s.
+    for row in both["rows"].as_array().expect("rows") {
+        let report = &row["report"];
+        assert_eq!(report["fabric"]["rate_gbps"].as_f64(), Some(0.01), "{}", row["label"]);
+        assert!(
+            report["fct_us"]["max"].as_f64().expect("a time") > 390_000.0,
+            "{}: {}",
+            row["label"],
+            report["fct_us"]
+        );
+        assert_eq!(report["origin"]["set"]["fabric.rate"].as_str(), Some("\"10000000 bps\""));
+    }
+    // What ports of namespaces count is in the report, and what nobody measures is not taken for zero.
+    let real = &both["rows"][1]["report"];
+    assert_eq!((real["world"].as_str(), real["digest"].as_str()), (Some("namespaces"), Some("")));
+    let carried = real["links"].as_array().expect("links").iter().map(|l| l["bytes"].as_u64().unwrap_or(0)).min();
+    assert!(carried.expect("links") > 0, "{}", real["links"]);
+    assert!(real["notes"].to_string().contains("not as simulated: latency"), "{}", real["notes"]);
+
+    let text = said(&fabric.run(&["run", &scenario, "--unshaped", "--both"]));
+    assert!(text.contains("cannot be simulated; give --rate, or leave --both out"), "{text}");
+    fabric.assert_gone();
+}
+
+#[test]
+fn a_standing_fabric_that_differs_or_is_broken_is_refused() {
+    let Some(fabric) = Fabric::up() else { return };
+    let slow = fabric.run(&["run", SCENARIO, "--rate", "100Mbps"]);
+    assert_eq!(slow.status.code(), Some(1));
+    assert!(said(&slow).contains("rate of a host's port 500 Mbps instead of 100 Mbps"), "{}", said(&slow));
+    fabric.good(&["fail", "spine1.p0"]);
+    let broken = fabric.run(&["run", SCENARIO, "--both"]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(said(&broken).contains("failures that the simulation does not: switch:p0:t1-1"), "{}", said(&broken));
+}
+
+#[test]
+fn names_of_scenarios_are_names_of_namespaces() {
+    let Some(fabric) = Fabric::up() else { return };
+    for (name, same) in [
+        ("spine1.p0", "switch:p0:t1-1"),
+        ("host0.p1", "port:h0:p1"),
+        ("leaf0.p1-spine1.p1", "link:p1:t0-0:t1-1"),
+        ("leaf0->spine1", "link:p0:t0-0:t1-1"),
+        ("loss:p0:leaf0:spine1:2%", "loss:p0:t0-0:t1-1:2%"),
+    ] {
+        fabric.good(&["fail", name]);
+        assert_eq!(fabric.status(&[])["failures"][0].as_str(), Some(same), "{name}");
+        fabric.good(&["heal"]);
+    }
+    let link = fabric.good(&["exec", "host1", "--", "ip", "-br", "link"]);
+    assert!(link.contains("p0@"), "{link}");
+    let wrong = fabric.run(&["fail", "spine7.p0"]);
+    assert!(said(&wrong).contains("there is no spine7.p0"), "{}", said(&wrong));
+    assert!(
+        strandway(&["fabric", "list"])
+            .output()
+            .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(&fabric.name))
+    );
+}
+
+#[test]
+fn a_fabric_is_held_by_one_run_and_sigterm_gives_it_back() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scenario = file(&fabric, &small("100 MB"));
+    let mut first = fabric
+        .command(&["run", &scenario, "--quiet"])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("runs");
+    until_up(&fabric);
+    for arguments in [&["run", &scenario][..], &["down"]] {
+        let second = fabric.run(arguments);
+        assert_eq!(second.status.code(), Some(1), "{arguments:?}");
+        assert!(said(&second).contains("is running a scenario (process"), "{arguments:?}: {}", said(&second));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let killed = Command::new("kill").args(["-TERM", &first.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let began = Instant::now();
+    while first.try_wait().expect("a child").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "SIGTERM does not end the run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = first.wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    fabric.assert_gone();
+}
