@@ -343,6 +343,7 @@ impl LinuxFabric {
         NodeFile {
             name: Node::Host(host).to_string(),
             host,
+            hosts: Some(self.hosts),
             planes: (0..self.planes).map(plane).collect(),
             devices: self.ports(Node::Host(host)).into_iter().map(|port| port.name).collect(),
             key: Some("key".into()),

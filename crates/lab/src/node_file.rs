@@ -24,6 +24,8 @@ pub struct NodeFile {
     pub name: String,
     /// Its number in the fabric.
     pub host: u16,
+    /// How many hosts the fabric has, numbered from 0; none if that is not known.
+    pub hosts: Option<u16>,
     /// What to bind, plane by plane: one socket each, since a full port would block all that share a socket with it. On a
     /// fabric of micro segments the host's own address with a UDP port per plane.
     pub planes: Vec<SocketAddrV6>,
@@ -85,7 +87,8 @@ impl NodeFile {
     /// The addresses of another host of the same fabric, plane by plane; `None` if the file does not say how addresses are
     /// made.
     pub fn peer(&self, host: u16) -> Option<Vec<SocketAddrV6>> {
-        let clos = self.srv6.filter(|clos| clos.holds(1, u32::from(host) + 1).is_ok())?;
+        let there = self.hosts.is_none_or(|hosts| host < hosts);
+        let clos = self.srv6.filter(|clos| there && clos.holds(1, u32::from(host) + 1).is_ok())?;
         let ports = self.planes.iter().map(SocketAddrV6::port);
         Some(ports.map(|port| SocketAddrV6::new(clos.host(host), port, 0, 0)).collect())
     }
@@ -120,6 +123,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let name = section.text("name");
     let host = section.count("host", 0, u64::from(HOSTS_MAX) - 1);
     missing("host", "0");
+    let hosts = section.count("hosts", 1, u64::from(HOSTS_MAX)).map(|n| n as u16);
     let planes = planes(&section);
     missing("planes", "[\"[fcbb:bb00:3000::]:4791\"]");
     let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
@@ -145,7 +149,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let name = name.unwrap_or_else(|| format!("h{host}"));
     let payload = payload as u32;
     let (rate, srv6) = (rate?, srv6.flatten());
-    Some(NodeFile { name, host, planes, devices, key, profile, payload, rate, base_rtt, trimming, srv6 })
+    Some(NodeFile { name, host, hosts, planes, devices, key, profile, payload, rate, base_rtt, trimming, srv6 })
 }
 
 /// Is the host one of the fabric, and are its planes its own address?
@@ -242,6 +246,9 @@ impl fmt::Display for NodeFile {
         writeln!(f, "[node]")?;
         writeln!(f, "name = {}", text(&self.name))?;
         writeln!(f, "host = {}", self.host)?;
+        if let Some(hosts) = self.hosts {
+            writeln!(f, "hosts = {hosts}")?;
+        }
         writeln!(f, "planes = {}", Value::Array(planes))?;
         if !self.devices.is_empty() {
             writeln!(f, "devices = {}", Value::Array(self.devices.iter().map(|name| text(name)).collect()))?;
@@ -298,6 +305,9 @@ neutral = true
         assert_eq!((node.rate, node.base_rtt), (Rate(1_000_000_000), Span::from_us(250)));
         assert_eq!(node.srv6, Some(Clos::new(2, 2).expect("fits")));
         assert_eq!(NodeFile::from_text("again", &node.to_string()), Ok(node.clone()));
+        let few = NodeFile { hosts: Some(4), ..node.clone() };
+        assert!(few.peer(3).is_some() && few.peer(4).is_none(), "there are four hosts");
+        assert_eq!(NodeFile::from_text("h2.toml", &few.to_string()).expect("its own text"), few);
         let plain = NodeFile { srv6: None, ..node };
         assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
     }

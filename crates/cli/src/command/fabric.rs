@@ -166,7 +166,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let document = tell(&mut outputs, &scenario, rows, &remark)?;
         return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
     }
-    outputs.show(&report::text::report(&wire));
+    outputs.show(&report::text::report_in(&wire, outputs.width()));
     outputs.json(|| wire.to_json())?;
     if let Some(output) = outputs.html.take() {
         output.finish(report::html::report(&wire).as_bytes())?;

@@ -166,11 +166,14 @@ fn peer(file: &NodeFile, names: &[String]) -> Result<Vec<SocketAddrV6>, Failure>
     let [name] = names else {
         return Err(Failure::Usage("with --node, name one host, such as h2".into()));
     };
-    let number = name.strip_prefix('h').unwrap_or(name).parse().ok();
+    let number = name.strip_prefix("host").or(name.strip_prefix('h')).unwrap_or(name).parse().ok();
     match number.map(|host| file.peer(host)) {
         Some(Some(addresses)) => Ok(addresses),
         Some(None) if file.srv6.is_none() => addresses(names, PORT),
-        Some(None) => Err(Failure::Usage(format!("{name}: the fabric's address plan has no such host"))),
+        Some(None) => Err(Failure::Usage(match file.hosts {
+            Some(hosts) => format!("{name}: there is no such host; the fabric has h0 to h{}", hosts - 1),
+            None => format!("{name}: the fabric's address plan has no such host"),
+        })),
         None => addresses(names, PORT),
     }
 }

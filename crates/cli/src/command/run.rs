@@ -44,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let outcome = strandway_lab::run(&experiment, &control);
     drop(watch);
     let report = &outcome.report;
-    outputs.show(&report::text::report(report));
+    outputs.show(&report::text::report_in(report, outputs.width()));
     outputs.json(|| report.to_json())?;
     if let Some(output) = outputs.html.take() {
         output.finish(report::html::report(report).as_bytes())?;

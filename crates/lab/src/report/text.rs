@@ -1,18 +1,25 @@
 //! Reports for the terminal.
 
 mod compared;
+mod grid;
 pub(crate) mod reproduced;
 
 use super::{CollectiveFacts, FabricFacts, FaultFacts, Report, Spread, cost};
 use crate::plan::Experiment;
 use crate::sweep::Row;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use grid::{ALWAYS, Grid};
 
 pub use self::compared::rows;
 pub use self::reproduced::{reproduction, sets};
 
-/// The report of one run.
+/// The report of one run, as wide as it is.
 pub fn report(report: &Report) -> String {
+    report_in(report, None)
+}
+
+/// The report of one run for a terminal of `width` characters.
+pub fn report_in(report: &Report, width: Option<usize>) -> String {
     let mut out = String::new();
     let mut line = |text: String| {
         out.push_str(&text);
@@ -31,12 +38,12 @@ pub fn report(report: &Report) -> String {
         line(format!("note: {note}"));
     }
     line(String::new());
-    line(flows_table(report));
+    line(flows_table(report, width));
     if !report.collectives.is_empty() {
-        line(collectives_table(collective_rows(report)));
+        line(collectives_table(collective_rows(report), width));
     }
     line(packets_table(report));
-    line(links_table(report));
+    line(links_table(report, width));
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }
@@ -172,30 +179,33 @@ pub(crate) fn fabric_line(report: &Report) -> String {
     )
 }
 
-fn spread_cells(name: &str, s: &Spread, show: impl Fn(Option<f64>) -> String) -> Vec<Cell> {
-    let mut cells = vec![Cell::new(name)];
-    cells.extend([s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| right(show(v))));
-    cells
+fn spread_texts(name: &str, s: &Spread, show: impl Fn(Option<f64>) -> String) -> Vec<String> {
+    let mut texts = vec![name.to_string()];
+    texts.extend([s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(show));
+    texts
 }
 
-fn flows_table(report: &Report) -> String {
-    let mut table = table();
+fn flows_table(report: &Report, width: Option<usize>) -> String {
+    let mut grid = Grid::default();
     let flows = format!("{} of {} flows finished", count(report.flows.finished), count(report.flows.total));
-    table.set_header([&flows, "min", "mean", "p50", "p99", "p99.9", "max"].map(heading));
-    table.add_row(spread_cells("completion time", &report.fct_us, us));
-    table.add_row(spread_cells("received", &report.received_us, us));
+    grid.column(flows, ALWAYS, false);
+    for (head, rank) in [("min", 2), ("mean", 4), ("p50", 3), ("p99", 5), ("p99.9", 1), ("max", ALWAYS)] {
+        grid.column(head, rank, true);
+    }
+    grid.row(spread_texts("completion time", &report.fct_us, us));
+    grid.row(spread_texts("received", &report.received_us, us));
     let times = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} x"));
-    table.add_row(spread_cells("slowdown", &report.slowdown, times));
+    grid.row(spread_texts("slowdown", &report.slowdown, times));
     let rate = |v: Option<f64>| v.map_or("–".to_string(), gbps);
-    table.add_row(spread_cells("goodput of a flow", &report.goodput_gbps.per_flow, rate));
+    grid.row(spread_texts("goodput of a flow", &report.goodput_gbps.per_flow, rate));
     if report.classes.len() > 1 {
         for class in &report.classes {
             let name = format!("{}: {} of {}", class.name, class.finished, class.total);
-            table.add_row(spread_cells(&name, &class.fct_us, us));
+            grid.row(spread_texts(&name, &class.fct_us, us));
         }
     }
     let g = &report.goodput_gbps;
-    format!("{table}\ngoodput {} per sending host, {} in all\n", gbps(g.mean_per_host), gbps(g.total))
+    format!("{}goodput {} per sending host, {} in all\n", grid.text(width), gbps(g.mean_per_host), gbps(g.total))
 }
 
 /// What tables of collectives say of each, as text.
@@ -241,14 +251,22 @@ fn collective_row(c: &CollectiveFacts, name: &str) -> [String; 8] {
     ]
 }
 
-fn collectives_table(rows: Vec<[String; 8]>) -> String {
-    let mut table = table();
-    table.set_header(COLLECTIVE_HEAD.map(heading));
-    for row in rows {
-        let cells = row.into_iter().enumerate();
-        table.add_row(cells.map(|(i, text)| if i == 0 || i == 2 { Cell::new(text) } else { right(text) }));
+fn collectives_table(rows: Vec<[String; 8]>, width: Option<usize>) -> String {
+    let mut grid = Grid::default();
+    for (head, (rank, right)) in COLLECTIVE_HEAD.iter().zip([
+        (ALWAYS, false),
+        (4, true),
+        (1, false),
+        (5, true),
+        (ALWAYS, true),
+        (6, true),
+        (2, true),
+        (3, true),
+    ]) {
+        grid.column(*head, rank, right);
     }
-    format!("{table}\n")
+    rows.into_iter().for_each(|row| grid.row(row));
+    grid.text(width)
 }
 
 fn packets_table(report: &Report) -> String {
@@ -269,35 +287,40 @@ fn packets_table(report: &Report) -> String {
     format!("{table}\n")
 }
 
-fn links_table(report: &Report) -> String {
-    let mut table = table();
-    table.set_header(
-        ["links", "count", "use, mean", "busiest", "longest queue", "marked", "trimmed", "dropped", "lost", "paused"]
-            .map(heading),
-    );
+fn links_table(report: &Report, width: Option<usize>) -> String {
+    let mut grid = Grid::default();
+    for (head, rank, right) in [
+        ("links", ALWAYS, false),
+        ("count", 7, true),
+        ("use, mean", 8, true),
+        ("busiest", ALWAYS, true),
+        ("longest queue", ALWAYS, true),
+        ("marked", 4, true),
+        ("trimmed", 3, true),
+        ("dropped", 6, true),
+        ("lost", 5, true),
+        ("paused", 2, true),
+    ] {
+        grid.column(head, rank, right);
+    }
+    let measured = |text: String| if report.is_simulated() { text } else { "–".to_string() };
     for g in report.links.iter().take(24) {
-        table.add_row(vec![
-            Cell::new(&g.name),
-            right(count(g.links.into())),
-            right(percent(g.utilisation)),
-            right(percent(g.utilisation_max)),
-            right(if report.is_simulated() { bytes(g.queue_max_bytes) } else { "–".into() }),
-            right(count(g.marked)),
-            right(count(g.trimmed)),
-            right(count(g.dropped)),
-            right(count(g.lost)),
-            right(if !report.is_simulated() {
-                "–".into()
-            } else if g.paused_us > 0.0 {
-                us(Some(g.paused_us))
-            } else {
-                "0".into()
-            }),
+        grid.row([
+            g.name.clone(),
+            count(g.links.into()),
+            percent(g.utilisation),
+            percent(g.utilisation_max),
+            measured(bytes(g.queue_max_bytes)),
+            count(g.marked),
+            count(g.trimmed),
+            count(g.dropped),
+            count(g.lost),
+            measured(if g.paused_us > 0.0 { us(Some(g.paused_us)) } else { "0".into() }),
         ]);
     }
     let more =
-        if report.links.len() > 24 { format!("\nand {} more groups", report.links.len() - 24) } else { String::new() };
-    format!("{table}{more}\n")
+        if report.links.len() > 24 { format!("and {} more groups\n", report.links.len() - 24) } else { String::new() };
+    format!("{}{more}", grid.text(width))
 }
 
 fn unfinished(report: &Report) -> String {

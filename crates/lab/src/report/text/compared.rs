@@ -1,10 +1,10 @@
 //! Several runs for the terminal: one line each, a column per swept key, as wide as the terminal.
 
-use super::{collectives_table, compared_collectives, count, gbps, right, table, us, verdict};
+use super::grid::{ALWAYS, Grid};
+use super::{collectives_table, compared_collectives, count, gbps, us, verdict};
 use crate::report::Report;
 use crate::report::lines::{Line, lines};
 use crate::sweep::Row;
-use comfy_table::{Cell, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A column of numbers.
@@ -17,11 +17,11 @@ struct Column {
 }
 
 const COLUMNS: [Column; 12] = [
-    Column { head: "collective", rank: 9, of: collective, show: time },
+    Column { head: "collective", rank: ALWAYS, of: collective, show: time },
     Column { head: "FCT mean", rank: 5, of: |r| r.fct_us.mean, show: time },
     Column { head: "p50", rank: 1, of: |r| r.fct_us.p50, show: time },
     Column { head: "p99", rank: 6, of: |r| r.fct_us.p99, show: time },
-    Column { head: "max", rank: 9, of: |r| r.fct_us.max, show: time },
+    Column { head: "max", rank: ALWAYS, of: |r| r.fct_us.max, show: time },
     Column { head: "goodput/host", rank: 3, of: |r| Some(r.goodput_gbps.mean_per_host), show: gbps },
     Column { head: "dropped", rank: 4, of: |r| Some(r.packets.dropped as f64), show: whole },
     Column { head: "lost", rank: 4, of: |r| Some(r.packets.lost as f64), show: whole },
@@ -61,31 +61,17 @@ pub fn rows(rows: &[Row], width: Option<usize>) -> String {
             || !matches!(column.head, "collective" | "dropped" | "lost" | "trimmed" | "timeouts" | "unfinished")
     };
     let expects = rows.iter().any(|row| !row.report.expect.is_empty());
-    let mut shown: Vec<&Column> = COLUMNS.iter().filter(|c| telling(c)).collect();
-    let mut left = Vec::new();
-    let made = loop {
-        let made = draw(rows, &lines, &heads, &shown, averaged, expects);
-        let fits = width.is_none_or(|width| made.lines().all(|line| line.chars().count() <= width));
-        let least = shown.iter().map(|c| c.rank).min().unwrap_or(9);
-        if fits || least == 9 {
-            break made;
-        }
-        left.extend(shown.iter().filter(|c| c.rank == least).map(|c| c.head));
-        shown.retain(|c| c.rank != least);
-    };
-    let mut out = format!("{made}\n");
+    let shown: Vec<&Column> = COLUMNS.iter().filter(|c| telling(c)).collect();
+    let mut out = grid(rows, &lines, &heads, &shown, expects).text(width);
     if averaged {
         let most = lines.iter().map(|line| line.runs.len()).max().unwrap_or(1);
         out.push_str(&format!(
             "mean of {most} seeds, with the lowest and the highest; single runs are in --json and --html\n"
         ));
     }
-    if !left.is_empty() {
-        out.push_str(&format!("left out for lack of room: {}; --markdown and --json have all\n", left.join(", ")));
-    }
     let collectives = compared_collectives(rows);
     if !collectives.is_empty() && !averaged {
-        out.push_str(&collectives_table(collectives));
+        out.push_str(&collectives_table(collectives, width));
     }
     out
 }
@@ -102,39 +88,34 @@ fn heads(lines: &[Line]) -> BTreeMap<String, String> {
     keys.iter().map(|key| ((*key).clone(), if twice(key) { (*key).clone() } else { short(key) })).collect()
 }
 
-fn draw(
-    rows: &[Row],
-    lines: &[Line],
-    heads: &BTreeMap<String, String>,
-    shown: &[&Column],
-    averaged: bool,
-    expects: bool,
-) -> Table {
-    let mut table = table();
-    let mut head: Vec<String> = if heads.is_empty() { vec![String::new()] } else { heads.values().cloned().collect() };
-    head.extend(shown.iter().map(|column| column.head.to_string()));
-    head.extend(expects.then(|| "expect".to_string()));
-    table.set_header(head);
+fn grid(rows: &[Row], lines: &[Line], heads: &BTreeMap<String, String>, shown: &[&Column], expects: bool) -> Grid {
+    let mut grid = Grid::default();
+    if heads.is_empty() {
+        grid.column("", ALWAYS, false);
+    }
+    heads.values().for_each(|head| grid.column(head, ALWAYS, false));
+    shown.iter().for_each(|column| grid.column(column.head, column.rank, true));
+    if expects {
+        grid.column("expect", 8, true);
+    }
     for line in lines {
-        let mut cells: Vec<Cell> = if heads.is_empty() {
-            vec![Cell::new(&line.label)]
+        let mut texts: Vec<String> = if heads.is_empty() {
+            vec![line.label.clone()]
         } else {
-            heads.keys().map(|key| Cell::new(line.set.get(key).map_or("", String::as_str))).collect()
+            heads.keys().map(|key| line.set.get(key).cloned().unwrap_or_default()).collect()
         };
-        for column in shown {
-            cells.push(right(match line.of(rows, column.of) {
-                None => "–".to_string(),
-                Some(v) if averaged && line.runs.len() > 1 && v.min != v.max => {
-                    format!("{}\n{}..{}", (column.show)(v.mean), (column.show)(v.min), (column.show)(v.max))
-                }
-                Some(v) => (column.show)(v.mean),
-            }));
-        }
+        texts.extend(shown.iter().map(|column| match line.of(rows, column.of) {
+            None => "–".to_string(),
+            Some(v) if v.min != v.max => {
+                format!("{}\n{}..{}", (column.show)(v.mean), (column.show)(v.min), (column.show)(v.max))
+            }
+            Some(v) => (column.show)(v.mean),
+        }));
         if expects {
             let verdicts: BTreeSet<String> = line.runs.iter().map(|run| verdict(&rows[*run].report)).collect();
-            cells.push(right(verdicts.into_iter().collect::<Vec<_>>().join(", ")));
+            texts.push(verdicts.into_iter().collect::<Vec<_>>().join(", "));
         }
-        table.add_row(cells);
+        grid.row(texts);
     }
-    table
+    grid
 }
