@@ -35,11 +35,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         finish(output, report::markdown::report(report).as_bytes())?;
     }
     if let Some(output) = outputs.pcap.take() {
-        let capture = pcap::write(&experiment, &outcome.measurements);
+        let path = output.path().display().to_string();
+        let capture = output
+            .finish_with(|file| pcap::write(&experiment, &outcome.measurements, file))
+            .map_err(|e| Failure::Run(format!("{path}: could not be written: {e}")))?;
         if capture.skipped > 0 {
             complain(&format!("--pcap: {} packets do not fit the wire format and were left out", capture.skipped));
         }
-        finish(output, &capture.bytes)?;
     }
     judge([("", report)])
 }
