@@ -77,7 +77,7 @@ impl Recorded {
     fn fields(&self, name: &str, lua: bool, fields: &[&str]) -> Option<Vec<Vec<String>>> {
         let mut arguments = vec!["-T", "fields"];
         for field in fields {
-            arguments.extend(["-e", field]);
+            arguments.extend(["-e", *field]);
         }
         let lines = self.tshark(name, lua, &arguments)?;
         assert_eq!(lines.len(), self.packets.len());
