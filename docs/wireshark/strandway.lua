@@ -12,7 +12,7 @@ strandway.prefs.control = Pref.uint("Simulated control packet bytes", 64, "profi
 local DSCP_TRIMMED, DSCP_TRIMMED_AT_LAST_HOP = 44, 45
 local CE = 3
 local ICRC = 4
-local EV_LOW = 2 ^ 12 -- the low 12 bits of the entropy value are in the UDP source port, the upper 12 in the flow label
+local EV_LOW = 4096 -- the low 12 bits of the entropy value are in the UDP source port, the upper 12 in the flow label
 
 local f = {
     format = ProtoField.string("strandway.format", "Wire format"),
@@ -167,7 +167,7 @@ local MRC_REASONS = {
 -- The simulator's connection 0 is this queue pair: 0 and 1 are reserved, and operations between NICs go to 2.
 local MRC_FIRST_QP = 3
 
-local function wrapped(psn) return psn % 2 ^ 24 end
+local function wrapped(psn) return psn % 0x1000000 end
 
 local function mrc(tvb, tree)
     if tvb:len() < 12 then return nil, short end
