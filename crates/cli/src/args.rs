@@ -252,7 +252,8 @@ pub(crate) struct Common {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host
+    /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host. Frames have real headers
+    /// and are longer than simulated packets: docs/wireshark/README.md
     #[arg(long, value_name = "FILE|-")]
     pub(crate) pcap: Option<PathBuf>,
     /// Write a row for every flow as CSV: ends, class, bytes, start, arrival, completion, slowdown

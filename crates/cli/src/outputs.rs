@@ -52,6 +52,15 @@ impl Target {
             }
         }
     }
+
+    /// The same for what is written piece by piece; gives back what `write` tells.
+    pub(crate) fn finish_with<T>(self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<T>) -> Result<T, Failure> {
+        let (path, told) = match self {
+            Target::File(output) => (output.path().display().to_string(), output.finish_with(|file| write(file))),
+            Target::Standard => ("standard output".to_string(), write(&mut std::io::stdout().lock())),
+        };
+        told.map_err(|e| Failure::Run(format!("{path}: could not be written: {e}")))
+    }
 }
 
 /// The outputs of a run, opened.

@@ -1,7 +1,7 @@
 //! Files that are there whole or not at all.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file to be: opened next to its destination before the run, so that an unwritable path is found before time is spent,
@@ -43,17 +43,24 @@ impl Output {
     ///
     /// # Errors
     /// If the disk is full or the like; the destination is then as it was.
-    pub fn finish(mut self, contents: &[u8]) -> io::Result<()> {
-        if let Some(mut file) = self.file.take() {
-            file.write_all(contents)?;
-            if self.temporary.is_some() {
-                file.sync_all()?;
-            }
+    pub fn finish(self, contents: &[u8]) -> io::Result<()> {
+        self.finish_with(|file| file.write_all(contents))
+    }
+
+    /// Lets `write` write it piece by piece, puts it into place, and gives what `write` gave.
+    ///
+    /// # Errors
+    /// As [`Output::finish`], and what `write` fails with.
+    pub fn finish_with<T>(mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
+        let Some(file) = self.file.take() else { unreachable!("a file is finished once") };
+        let mut buffered = BufWriter::new(file);
+        let written = write(&mut buffered)?;
+        let file = buffered.into_inner()?;
+        if let Some(temporary) = &self.temporary {
+            file.sync_all()?;
+            std::fs::rename(temporary, &self.path)?;
         }
-        match &self.temporary {
-            Some(temporary) => std::fs::rename(temporary, &self.path),
-            None => Ok(()),
-        }
+        Ok(written)
     }
 }
 

@@ -1,6 +1,10 @@
 //! Recorded packets as a capture file that Wireshark opens.
 
 use crate::plan::Experiment;
+use std::io::{self, Write};
+use strandway_proto::Packet;
+use strandway_proto::packet::Header;
+use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::frame;
 use strandway_sim::Measurements;
 
@@ -13,43 +17,62 @@ const ETHERNET: u32 = 1;
 /// The longest frame that the headers announce: no real one is longer than 64 KiB.
 const SNAP: u32 = 65_535;
 
-/// A capture file in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a capture file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// The file.
-    pub bytes: Vec<u8>,
     /// Packets in it.
     pub packets: usize,
     /// Packets left out because their fields do not fit the wire format (a host number or entropy value too large).
     pub skipped: usize,
 }
 
-/// The capture file of what was recorded. Payload bytes do not exist in the simulator; frames hold real headers and are
-/// marked as cut off behind them.
-pub fn write(experiment: &Experiment, measured: &Measurements) -> Capture {
-    let mut file = Vec::with_capacity(24 + measured.captured.len() * 112);
-    file.extend(MAGIC.to_le_bytes());
-    file.extend(2u16.to_le_bytes());
-    file.extend(4u16.to_le_bytes());
-    file.extend([0; 8]);
-    file.extend(SNAP.to_le_bytes());
-    file.extend(ETHERNET.to_le_bytes());
+/// Writes what was recorded as a capture file.
+///
+/// Payload bytes do not exist in the simulator: frames hold real headers and are marked as cut off behind them. RoCEv2's are
+/// whole, with a payload of zeros, since Wireshark's dissector of InfiniBand calls a frame malformed whose payload is cut off.
+///
+/// A frame is longer than the packet was on the simulated wire, where all headers together have `transport.header` bytes
+/// and a control packet has `transport.control`, whatever the format: `docs/wireshark/README.md` has the lengths.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write(experiment: &Experiment, measured: &Measurements, out: &mut dyn Write) -> io::Result<Capture> {
+    let mut header = Vec::with_capacity(24);
+    header.extend(MAGIC.to_le_bytes());
+    header.extend(2u16.to_le_bytes());
+    header.extend(4u16.to_le_bytes());
+    header.extend([0; 8]);
+    header.extend(SNAP.to_le_bytes());
+    header.extend(ETHERNET.to_le_bytes());
+    out.write_all(&header)?;
     let mut bytes = Vec::new();
     let (mut packets, mut skipped) = (0, 0);
     for captured in &measured.captured {
         bytes.clear();
-        let profile = &experiment.plan.profiles[usize::from(captured.profile)];
-        let Ok(original) = frame::write(profile.wire, &captured.packet, &mut bytes) else {
+        let format = experiment.plan.profiles[usize::from(captured.profile)].wire;
+        let message = message_bytes(experiment, &captured.packet);
+        let Ok(whole) = frame::write_within(format, &captured.packet, message, &mut bytes) else {
             skipped += 1;
             continue;
         };
         packets += 1;
+        if format == WireFormat::Rocev2 {
+            bytes.resize(whole, 0);
+        }
         let ns = captured.at.0 / 1_000;
-        file.extend(((ns / 1_000_000_000) as u32).to_le_bytes());
-        file.extend(((ns % 1_000_000_000) as u32).to_le_bytes());
-        file.extend((bytes.len() as u32).to_le_bytes());
-        file.extend((original.max(bytes.len()) as u32).to_le_bytes());
-        file.extend(&bytes);
+        let times = [ns / 1_000_000_000, ns % 1_000_000_000];
+        for field in times.into_iter().chain([bytes.len() as u64, whole as u64]) {
+            out.write_all(&(field as u32).to_le_bytes())?;
+        }
+        out.write_all(&bytes)?;
     }
-    Capture { bytes: file, packets, skipped }
+    Ok(Capture { packets, skipped })
+}
+
+/// Bytes of the message that a data packet is a piece of. In the simulator a message's number is its flow's.
+fn message_bytes(experiment: &Experiment, packet: &Packet) -> Option<u64> {
+    match packet.header {
+        Header::Data(data) => experiment.plan.flows.get(data.message.0 as usize).map(|flow| flow.bytes),
+        _ => None,
+    }
 }

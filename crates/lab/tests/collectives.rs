@@ -309,6 +309,7 @@ fn a_workload_may_have_a_profile_of_its_own() {
         [Some(16), Some(8), Some(8), Some(16)]
     );
     // Packets of both wire formats are written.
-    let capture = strandway_lab::pcap::write(&experiment, &outcome.measurements);
+    let mut bytes = Vec::new();
+    let capture = strandway_lab::pcap::write(&experiment, &outcome.measurements, &mut bytes).expect("memory takes it");
     assert!(capture.packets > 0 && capture.skipped == 0, "{} {}", capture.packets, capture.skipped);
 }

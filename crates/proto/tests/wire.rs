@@ -90,7 +90,8 @@ fn fit(format: WireFormat, packet: Packet) -> Packet {
 
 /// Every packet that some format has room for, see [`fit`].
 fn packet() -> impl Strategy<Value = Packet> {
-    (any::<[u32; 2]>(), 0u32..1 << 24, path(), any::<u16>(), 0..=Flags::ALL.0, header()).prop_map(
+    // A frame's lowest queue pairs are reserved.
+    (any::<[u32; 2]>(), 0u32..(1 << 24) - 3, path(), any::<u16>(), 0..=Flags::ALL.0, header()).prop_map(
         |([source, destination], connection, path, size, flags, header)| {
             let mut flags = Flags(flags);
             if matches!(header, Header::Data(_)) && !flags.has(Flags::TRIMMED) {
@@ -358,9 +359,9 @@ fn a_frame_shows_where_a_packet_goes_and_how_it_fared() {
     assert_eq!(whole, bytes.len() + 4096 + 4);
     assert_eq!(bytes[..14], [2, 1, 1, 2, 3, 4, 2, 1, 0, 0, 0, 3, 0x86, 0xdd]);
     // Version 6, DSCP 26, CE, flow label from the entropy value.
-    assert_eq!(bytes[14..18], [0x66, 0xb0, 0x0e, 0xef]);
+    assert_eq!(bytes[14..18], [0x66, 0xb0, 0x0b, 0xef]);
     assert_eq!(bytes[22..38], [0xfd, 0x53, 0x74, 0x72, 0x61, 0x6e, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3]);
-    assert_eq!(bytes[54..58], [0xbe, 0xef, 0x12, 0xb7]);
+    assert_eq!(bytes[54..58], [0xfe, 0xef, 0x12, 0xb7]);
 
     let mut trimmed = Vec::new();
     let flags = Flags::TRIMMED.with(Flags::TRIMMED_AT_LAST_HOP);
@@ -368,6 +369,34 @@ fn a_frame_shows_where_a_packet_goes_and_how_it_fared() {
     assert_eq!((whole, trimmed.len()), (14 + 40 + 8 + 24, 14 + 40 + 8 + 24));
     // DSCP 45, ECT(0).
     assert_eq!(trimmed[14..16], [0x6b, 0x60]);
+}
+
+#[test]
+fn a_frame_has_the_queue_pairs_padding_and_message_length_of_a_nic() {
+    let first = data(0, Flags::NONE);
+    let mut bytes = Vec::new();
+    let whole =
+        frame::write_within(WireFormat::Rocev2, &first, Some(2_000_000), &mut bytes).expect("a packet with room");
+    // Behind 62 bytes of other headers: queue pair of the BTH, then length of the RETH.
+    assert_eq!(bytes[62 + 4..62 + 8], [0x00, 0xab, 0xcd, 0xf1]);
+    assert_eq!(bytes[62 + 24..62 + 28], 2_000_000u32.to_be_bytes());
+    assert_eq!(frame::read(WireFormat::Rocev2, &bytes), Ok(Packet { size: whole as u16, ..first }));
+
+    let Header::Data(mut short) = first.header else { unreachable!("data") };
+    short.length = 4093;
+    let short = Packet { header: Header::Data(short), ..first };
+    for (format, queue_pair, headers, version) in
+        [(WireFormat::Rocev2, [0xab, 0xcd, 0xf1], 28, 0x40), (WireFormat::Mrc, [0xab, 0xcd, 0xf2], 36, 0x01)]
+    {
+        let mut bytes = Vec::new();
+        let whole = frame::write(format, &short, &mut bytes).expect("a packet with room");
+        assert_eq!(whole, 62 + headers + 4096 + 4, "three bytes of padding and the ICRC");
+        assert_eq!(bytes[62 + 1], version | 3 << 4);
+        assert_eq!(bytes[62 + 5..62 + 8], queue_pair);
+        assert_eq!(frame::read(format, &bytes), Ok(Packet { size: whole as u16, ..short }));
+        bytes[62 + 1] ^= 1 << 4;
+        assert!(frame::read(format, &bytes).is_err(), "padding that the lengths contradict");
+    }
 }
 
 #[test]

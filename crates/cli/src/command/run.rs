@@ -53,11 +53,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         output.finish(report::markdown::report(report).as_bytes())?;
     }
     if let Some(output) = outputs.pcap.take() {
-        let capture = pcap::write(&experiment, &outcome.measurements);
+        let capture = output.finish_with(|mut file| pcap::write(&experiment, &outcome.measurements, &mut file))?;
         if capture.skipped > 0 {
             complain(&format!("--pcap: {} packets do not fit the wire format and were left out", capture.skipped));
         }
-        output.finish(&capture.bytes)?;
     }
     if let Some(output) = outputs.flows.take() {
         output.finish(report::csv::flows(&experiment, &outcome.measurements).as_bytes())?;

@@ -84,16 +84,19 @@ pub(crate) fn rows(cost: &CostFacts, single: Option<&CostFacts>, tables: TableFa
         rows.push([name.to_string(), of(cost), single.map(of).unwrap_or_default()]);
     };
     let each = |counts: &[u64]| -> String {
-        let named = counts.iter().enumerate().map(|(tier, n)| format!("{} T{tier}", count(*n)));
+        let named = counts.iter().enumerate().map(|(tier, n)| {
+            let name = switch(tier, counts.len());
+            format!("{} {}", count(*n), if *n == 1 { name.to_string() } else { plural(name) })
+        });
         named.collect::<Vec<_>>().join(", ")
     };
     row("tiers", &|c| c.tiers.to_string());
     row("switches", &|c| format!("{} ({})", count(c.all_switches), each(&c.switches)));
     row("ports of a switch", &|c| count(c.leaf_ports));
     row("links", &|c| {
-        let below = |tier: usize| if tier == 0 { "NIC".to_string() } else { format!("T{}", tier - 1) };
+        let below = |tier: usize| if tier == 0 { "NIC" } else { switch(tier - 1, c.tiers) };
         let named = c.links.iter().enumerate().filter(|(_, n)| **n > 0);
-        let named = named.map(|(tier, n)| format!("{} {} to T{tier}", count(*n), below(tier)));
+        let named = named.map(|(tier, n)| format!("{} {} to {}", count(*n), below(tier), switch(tier, c.tiers)));
         named.collect::<Vec<_>>().join(", ")
     });
     row("links of a NIC's full rate", &|c| format!("{:.2} per NIC", c.links_per_host));
@@ -106,20 +109,51 @@ pub(crate) fn rows(cost: &CostFacts, single: Option<&CostFacts>, tables: TableFa
         0.0 => "–".to_string(),
         share => format!("{} of a leaf's uplinks in its plane", percent(share)),
     });
-    let t2 = if tables.t2 == 0 { String::new() } else { format!(", {} of a T2", count(tables.t2)) };
-    let entries = format!("{} entries of a T0, {} of a T1{t2}", count(tables.t0), count(tables.t1));
+    let core = if tables.t2 == 0 { String::new() } else { format!(", {} of a core", count(tables.t2)) };
+    let above = switch(1, cost.tiers);
+    let entries =
+        format!("{} entries of a leaf, {} of {} {above}{core}", count(tables.t0), count(tables.t1), article(above));
     rows.push(["static tables of source routes".to_string(), entries, String::new()]);
     rows
+}
+
+/// What scenarios call a switch of this tier, counted from the leaves, in a fabric of so many tiers.
+fn switch(tier: usize, tiers: usize) -> &'static str {
+    match (tier, tiers) {
+        (0, _) => "leaf",
+        (1, 2) => "spine",
+        (1, 3) => "aggregation switch",
+        (2, 3) => "core",
+        (1, _) => "T1",
+        (2, _) => "T2",
+        _ => "T3",
+    }
+}
+
+fn plural(name: &str) -> String {
+    match name {
+        "leaf" => "leaves".to_string(),
+        "aggregation switch" => "aggregation switches".to_string(),
+        name => format!("{name}s"),
+    }
+}
+
+fn article(name: &str) -> &'static str {
+    if name.starts_with('a') { "an" } else { "a" }
 }
 
 /// The comparison in a sentence; empty with a single plane.
 pub(crate) fn verdict(cost: &CostFacts, single: Option<&CostFacts>, planes: u8) -> String {
     match single {
         _ if planes < 2 => String::new(),
-        None => "On one plane of these switches, their ports joined to the NICs' full rate, so many NICs do not fit four tiers.".into(),
+        None => {
+            "One plane for the same NICs would need more than four tiers of these switches, with ports combined to the \
+                 NICs' full rate."
+                .into()
+        }
         Some(single) => format!(
-            "On one plane of these switches, their ports joined to the NICs' full rate, the same NICs need {} tiers; {planes} planes \
-             take {:.2} times its switches and {:.2} times its optics.",
+            "One plane for the same NICs would need {} tiers of these switches, with ports combined to the NICs' full rate; \
+             {planes} planes take {:.2} times its switches and {:.2} times its optics.",
             single.tiers,
             cost.all_switches as f64 / single.all_switches.max(1) as f64,
             cost.optics_per_host / single.optics_per_host

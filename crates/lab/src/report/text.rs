@@ -210,7 +210,7 @@ fn flows_table(report: &Report, width: Option<usize>) -> String {
 
 /// What tables of collectives say of each, as text.
 pub(crate) const COLLECTIVE_HEAD: [&str; 8] =
-    ["collective", "ranks", "placement", "size", "time", "at the least", "algorithm bandwidth", "bus bandwidth"];
+    ["collective", "ranks", "placement", "size", "time", "lower bound", "algorithm bandwidth", "bus bandwidth"];
 
 /// The rows of a table of collectives: a row each, or, if there are many groups, the slowest one of each workload.
 pub(crate) fn collective_rows(report: &Report) -> Vec<[String; 8]> {
@@ -422,7 +422,9 @@ pub fn fabric(experiment: &Experiment) -> String {
     let mut row = |name: &str, value: String| rows.push((name.to_string(), value));
     row("fabric", fabric_line(&template));
     row("directed links", count(template.fabric.directed_links.into()));
-    for (level, name) in ["host to leaf", "leaf to tier 1", "tier 1 to core"].iter().enumerate().take(topology.tiers())
+    let above_leaves = if topology.tiers() == 2 { "leaf to spine" } else { "leaf to aggregation switch" };
+    for (level, name) in
+        ["host to leaf", above_leaves, "aggregation switch to core"].iter().enumerate().take(topology.tiers())
     {
         let l = topology.level(level);
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));

@@ -3,17 +3,26 @@
 //! ```text
 //! Ethernet  destination 02:plane:host, source likewise (locally administered), type 0x86dd
 //! IPv6      traffic class: DSCP by class (data 26, control 48, trimmed 44, trimmed at the last hop 45) and the ECN
-//!           bits: data ECT(0) or CE, control not-ECT or CE; flow label: bits 23-16 and 11-0 of the entropy value;
+//!           bits: data ECT(0) or CE, control not-ECT or CE; flow label: bits 23-12 and 7-0 of the entropy value;
 //!           addresses fd53:7472:616e:PLANE::HOST, a unique local prefix whose 40 bits spell "Stran"
-//! UDP       source port: bits 15-0 of the entropy value; destination port 4791 (RoCEv2), 4793 (UEC) or 49407 (STrack)
-//! then      the transport header, the payload (not written), and for RoCEv2 four zero bytes for the ICRC
+//! UDP       source port: 0xf000 and bits 11-0 of the entropy value; destination port 4791 (RoCEv2, MRC), 4793 (UEC) or
+//!           49407 (STrack)
+//! then      the transport header, the payload (not written), and for RoCEv2 and MRC zeros up to a multiple of four bytes,
+//!           counted in the BTH's pad bits, and four zero bytes for the ICRC
 //! ```
+//!
+//! Source ports from 0xf000 on are in the range that RoCEv2 NICs use, and packet analysers know no protocol there.
+//!
+//! A frame differs from [`encode`] in three fields of RoCEv2 and MRC, so that analysers read it as they read a NIC's:
+//! queue pairs count from 2 (MRC: from 3), since the ones below are reserved; the pad bits; and the RETH of a RoCEv2 First
+//! announces the length of the whole message where [`write_within()`] is told it. [`read()`] then takes the length of the
+//! packet's payload from the datagram.
 //!
 //! Both addresses name the plane that the packet leaves by. The UDP checksum is right for a payload of zeros: captures
 //! carry no payload, and zeros add nothing to the sum, so it can be computed from the headers alone.
 
 use super::{Outer, Reader, WireError, decode, encode, header_bytes};
-use crate::packet::{Flags, Header, HostId, Packet, PathId};
+use crate::packet::{ConnectionId, Flags, Header, HostId, Packet, PathId};
 use crate::profile::WireFormat;
 
 const ETHERNET: usize = 14;
@@ -49,6 +58,36 @@ pub const fn address(plane: u8, host: HostId) -> [u8; 16] {
     [p[0], p[1], p[2], p[3], p[4], p[5], 0, plane, 0, 0, 0, 0, h[0], h[1], h[2], h[3]]
 }
 
+/// Where the UDP source ports of frames begin; the low bits of the entropy value are added.
+const SOURCE_PORTS: u16 = 0xf000;
+
+/// Bits of the entropy value that the source port has.
+const PORT_BITS: u32 = 12;
+
+/// Bytes of the RETH's DMA length within a RoCEv2 header, and that header's opcode of a message's first packet.
+const RETH_LENGTH: core::ops::Range<usize> = 24..28;
+const WRITE_FIRST: u8 = 0x06;
+
+/// The pad bits, within the second byte of a BTH.
+const PAD_BITS: u8 = 0x30;
+
+/// Bytes of the ICRC.
+const ICRC: usize = 4;
+
+/// No transport header is longer.
+const HEADER_MAX: usize = 64;
+
+/// The queue pair that a frame shows for connection 0. The lowest are reserved: 0 and 1 for management, and 2 for MRC's
+/// operations between NICs, which belong to no connection of the frame.
+const fn first_queue_pair(format: WireFormat, header: &Header) -> u32 {
+    match (format, header) {
+        (WireFormat::Mrc, Header::Operation { .. } | Header::Answer(_)) => 0,
+        (WireFormat::Rocev2, _) => 2,
+        (WireFormat::Mrc, _) => 3,
+        (WireFormat::Uec | WireFormat::Strack, _) => 0,
+    }
+}
+
 /// Plane and host of an address made by [`address`].
 pub fn host_of(address: [u8; 16]) -> Option<(u8, HostId)> {
     let [prefix @ .., 0, plane, 0, 0, 0, 0, a, b, c, d] = address else { return None };
@@ -60,17 +99,29 @@ fn mac(plane: u8, host: HostId) -> [u8; 6] {
     [0x02, plane, a, b, c, d]
 }
 
-/// Payload and checksum bytes that follow the transport header of `packet`.
-fn trailing(format: WireFormat, packet: &Packet) -> usize {
-    let payload = match packet.header {
+/// Payload bytes that follow the transport header of `packet`.
+fn payload(packet: &Packet) -> usize {
+    match packet.header {
         Header::Data(data) if !packet.flags.has(Flags::TRIMMED) => usize::from(data.length),
         _ => 0,
-    };
+    }
+}
+
+/// Zeros behind the payload of `packet`: the InfiniBand family fills up to a multiple of four bytes.
+fn padding(format: WireFormat, packet: &Packet) -> usize {
+    match format {
+        WireFormat::Rocev2 | WireFormat::Mrc => payload(packet).wrapping_neg() % 4,
+        WireFormat::Uec | WireFormat::Strack => 0,
+    }
+}
+
+/// Payload, padding and checksum bytes that follow the transport header of `packet`.
+fn trailing(format: WireFormat, packet: &Packet) -> usize {
     let icrc = match format {
-        WireFormat::Rocev2 | WireFormat::Mrc => 4,
+        WireFormat::Rocev2 | WireFormat::Mrc => ICRC,
         WireFormat::Uec | WireFormat::Strack => 0,
     };
-    payload + icrc
+    payload(packet) + padding(format, packet) + icrc
 }
 
 /// Differentiated services and ECN bits of `packet`.
@@ -99,6 +150,20 @@ fn traffic_class(packet: &Packet) -> Result<u8, WireError> {
 /// # Errors
 /// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was.
 pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<usize, WireError> {
+    write_within(format, packet, None, out)
+}
+
+/// [`write()`] for a packet whose message is known to have `message` bytes: the RETH of a RoCEv2 First announces them. A packet
+/// alone does not say how long its message is.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_within(
+    format: WireFormat,
+    packet: &Packet,
+    message: Option<u64>,
+    out: &mut Vec<u8>,
+) -> Result<usize, WireError> {
     let traffic_class = traffic_class(packet)?;
     let trailing = trailing(format, packet);
     let udp_length = UDP + header_bytes(format, packet) + trailing;
@@ -108,20 +173,22 @@ pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<u
     out.extend_from_slice(&mac(plane, packet.destination));
     out.extend_from_slice(&mac(plane, packet.source));
     out.extend_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
-    let label = (entropy >> 16) << 12 | entropy & 0xfff;
+    let label = (entropy >> PORT_BITS) << 8 | entropy & 0xff;
     out.extend_from_slice(&(6 << 28 | u32::from(traffic_class) << 20 | label).to_be_bytes());
     out.extend_from_slice(&udp_length.to_be_bytes());
     out.extend_from_slice(&[NEXT_HEADER_UDP, HOP_LIMIT]);
     out.extend_from_slice(&address(plane, packet.source));
     out.extend_from_slice(&address(plane, packet.destination));
-    out.extend_from_slice(&(entropy as u16).to_be_bytes());
+    out.extend_from_slice(&(SOURCE_PORTS | (entropy as u16) & !SOURCE_PORTS).to_be_bytes());
     out.extend_from_slice(&udp_port(format).to_be_bytes());
     out.extend_from_slice(&udp_length.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
-    if let Err(error) = encode(format, packet, out) {
+    let queue_pair = packet.connection.0.saturating_add(first_queue_pair(format, &packet.header));
+    if let Err(error) = encode(format, &Packet { connection: ConnectionId(queue_pair), ..*packet }, out) {
         out.truncate(start);
         return Err(error);
     }
+    dress(format, packet, message, &mut out[start + ETHERNET + IPV6 + UDP..]);
     let sum = checksum(&out[start + ETHERNET + 8..]);
     out[start + ETHERNET + IPV6 + 6..][..2].copy_from_slice(&sum.to_be_bytes());
     let headers = out.len() - start;
@@ -131,6 +198,32 @@ pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<u
         out.resize(start + whole, 0);
     }
     Ok(whole)
+}
+
+/// Puts into a transport header what only frames have: pad bits, and the length of the message.
+fn dress(format: WireFormat, packet: &Packet, message: Option<u64>, header: &mut [u8]) {
+    header[1] |= (padding(format, packet) as u8) << PAD_BITS.trailing_zeros();
+    let is_whole_data = matches!(packet.header, Header::Data(_)) && !packet.flags.has(Flags::TRIMMED);
+    if let (WireFormat::Rocev2, true, WRITE_FIRST, Some(bytes)) = (format, is_whole_data, header[0], message) {
+        // The field has 32 bits; a NIC would cut a longer message into several.
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+        header[RETH_LENGTH].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+/// Takes out of a transport header what [`dress`] put in, so that [`decode`] reads it. `datagram` bytes, the header's among
+/// them, follow the UDP header. Gives the padding that the header claims.
+fn undress(format: WireFormat, is_trimmed: bool, datagram: usize, header: &mut [u8]) -> Result<usize, WireError> {
+    if !matches!(format, WireFormat::Rocev2 | WireFormat::Mrc) || header.len() < 2 {
+        return Ok(0);
+    }
+    let padding = usize::from((header[1] & PAD_BITS) >> PAD_BITS.trailing_zeros());
+    header[1] &= !PAD_BITS;
+    if format == WireFormat::Rocev2 && header[0] == WRITE_FIRST && !is_trimmed && header.len() >= RETH_LENGTH.end {
+        let payload = datagram.checked_sub(RETH_LENGTH.end + padding + ICRC).ok_or(WireError::Length)?;
+        header[RETH_LENGTH].copy_from_slice(&(payload as u32).to_be_bytes());
+    }
+    Ok(padding)
 }
 
 /// UDP checksum over the two addresses and the datagram, whose payload counts as zeros. The pseudo-header's length is
@@ -178,24 +271,37 @@ pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
     let (plane, source) = host_of(reader.array()?).ok_or(WireError::Foreign)?;
     let (_, destination) = host_of(reader.array()?).ok_or(WireError::Foreign)?;
     let source_port = reader.u16()?;
-    if reader.u16()? != udp_port(format) {
+    if reader.u16()? != udp_port(format) || source_port & SOURCE_PORTS != SOURCE_PORTS {
         return Err(WireError::Foreign);
     }
     if reader.u16()? != length {
         return Err(WireError::Length);
     }
     let sum = reader.u16()?;
-    let packet = decode(format, reader.rest)?;
+    let mut header = [0; HEADER_MAX];
+    let present = reader.rest.len().min(HEADER_MAX);
+    let header = &mut header[..present];
+    header.copy_from_slice(&reader.rest[..present]);
+    let datagram = usize::from(length).checked_sub(UDP).ok_or(WireError::Length)?;
+    let is_trimmed = matches!((first >> 22) as u8 & 0x3f, DSCP_TRIMMED | DSCP_TRIMMED_AT_LAST_HOP);
+    let claimed = undress(format, is_trimmed, datagram, header)?;
+    let mut packet = decode(format, header)?;
+    let queue_pair = packet.connection.0;
+    let connection = queue_pair.checked_sub(first_queue_pair(format, &packet.header)).ok_or(WireError::Inconsistent)?;
+    packet.connection = ConnectionId(connection);
     let headers = header_bytes(format, &packet);
-    let entropy = first >> 12 << 16 & 0xff_0000 | u32::from(source_port);
+    let entropy = (first >> 8 & 0xfff) << PORT_BITS | u32::from(source_port & !SOURCE_PORTS);
     let flags = switch_flags((first >> 20) as u8, &packet.header)?;
     let size = u16::try_from(ETHERNET + IPV6 + usize::from(length)).map_err(|_| WireError::Length)?;
     let outer = Outer { source, destination, path: PathId::new(plane, entropy), size, flags };
     let packet = outer.complete(packet);
-    if usize::from(length) != UDP + headers + trailing(format, &packet) {
+    if datagram != headers + trailing(format, &packet) {
         return Err(WireError::Length);
     }
-    let mut datagram = [0; 32 + UDP + 64];
+    if claimed != padding(format, &packet) {
+        return Err(WireError::Inconsistent);
+    }
+    let mut datagram = [0; 32 + UDP + HEADER_MAX];
     let datagram = &mut datagram[..32 + UDP + headers];
     datagram.copy_from_slice(&summed[..32 + UDP + headers]);
     datagram[38..40].fill(0);

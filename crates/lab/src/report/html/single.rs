@@ -348,9 +348,9 @@ fn entropies(report: &Report) -> String {
     }
     let head = [
         "NIC port",
-        "entropy values used (of 256 slots)",
+        "entropy values used (counted in 256 slots)",
         "data packets",
-        "busiest over mean",
+        "packets of the busiest value / mean",
         "marks echoed",
         "trims reported",
     ];

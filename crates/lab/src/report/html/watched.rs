@@ -60,7 +60,7 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
     let axis = if low > 0 { format!(". The axis begins at {low}") } else { String::new() };
     let in_use = match used(least) {
         all if all == total => "all in use throughout".to_string(),
-        some => format!("at the least {some} in use, at {}", duration(Some(least as f64 * every_us))),
+        some => format!("the fewest in use were {some}, at {}", duration(Some(least as f64 * every_us))),
     };
     let sub = format!("{total} entropy values (paths) of {} by state; {in_use}; {what}{axis}", watched.name);
     figure(title, &sub, &chart::lines(&lines))

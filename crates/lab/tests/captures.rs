@@ -1,0 +1,276 @@
+//! Captures as a packet analyser sees them: lengths of frames always, fields wherever tshark is installed.
+
+use std::path::PathBuf;
+use std::process::Command;
+use strandway_lab::{Experiment, pcap, run, scenario};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::profile::WireFormat;
+use strandway_sim::Control;
+use strandway_sim::measure::Captured;
+
+/// One profile for each wire format.
+const PROFILES: [&str; 4] = ["rocev2", "uec", "strack", "mrc"];
+
+/// An incast over two planes that marks, trims and, on one link, loses. Its last packets end on odd bytes.
+const BUSY: &str = "[fabric]\nhosts = 16\nplanes = 2\nrate = \"100 Gbps\"\nqueue = \"40 kB\"\necn_low = \"10 kB\"\n\
+    ecn_high = \"30 kB\"\n[workload]\nkind = \"incast\"\nsenders = 12\nsize = \"300001 B\"\n\
+    [[faults]]\nbetween = [\"leaf1.p0\", \"spine0.p0\"]\nkind = \"down\"\nat = \"5 us\"\nuntil = \"200 us\"\nsilent = true\n";
+
+/// A run of [`BUSY`] under a profile, recorded at its first host.
+struct Recorded {
+    experiment: Experiment,
+    packets: Vec<Captured>,
+    file: Vec<u8>,
+}
+
+impl Recorded {
+    fn new(profile: &str, more: &str) -> Recorded {
+        let text = format!("{BUSY}[profile]\nname = \"{profile}\"\n{more}");
+        let mut experiment = scenario::parse(&text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        experiment.with_capture();
+        let measured = run(&experiment, &Control::new()).measurements;
+        let mut file = Vec::new();
+        let capture = pcap::write(&experiment, &measured, &mut file).expect("memory takes it");
+        assert_eq!((capture.packets, capture.skipped), (measured.captured.len(), 0), "{profile}");
+        assert!(capture.packets > 1000, "{profile}: {} packets", capture.packets);
+        Recorded { experiment, packets: measured.captured, file }
+    }
+
+    fn format(&self) -> WireFormat {
+        self.experiment.plan.profiles[0].wire
+    }
+
+    /// Bytes that each frame has in the file, and had on the wire.
+    fn lengths(&self) -> Vec<(usize, usize)> {
+        let mut lengths = Vec::new();
+        let mut rest = &self.file[24..];
+        while !rest.is_empty() {
+            let word = |i: usize| u32::from_le_bytes(rest[i..i + 4].try_into().expect("four bytes")) as usize;
+            lengths.push((word(8), word(12)));
+            rest = &rest[16 + word(8)..];
+        }
+        lengths
+    }
+
+    /// What tshark prints for `arguments`, line by line, or nothing where it is not installed. `name` is that of the test.
+    fn tshark(&self, name: &str, lua: bool, arguments: &[&str]) -> Option<Vec<String>> {
+        let file = std::env::temp_dir().join(format!("strandway-{name}-{}.pcap", std::process::id()));
+        std::fs::write(&file, &self.file).expect("a file can be written");
+        let mut command = Command::new("tshark");
+        command.arg("-n").arg("-r").arg(&file).args(["-o", "udp.check_checksum:TRUE"]);
+        if lua {
+            let script: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../docs/wireshark/strandway.lua"].iter().collect();
+            command.arg("-X").arg(format!("lua_script:{}", script.display()));
+        }
+        let output = command.args(arguments).output();
+        std::fs::remove_file(&file).expect("the file was written");
+        let Ok(output) = output else {
+            eprintln!("skipped: tshark is not installed");
+            return None;
+        };
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !complaint.contains("Lua"), "{complaint}");
+        Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect())
+    }
+
+    /// One line per packet, with these fields between tabs.
+    fn fields(&self, name: &str, lua: bool, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+        let mut arguments = vec!["-T", "fields"];
+        for field in fields {
+            arguments.extend(["-e", *field]);
+        }
+        let lines = self.tshark(name, lua, &arguments)?;
+        assert_eq!(lines.len(), self.packets.len());
+        Some(lines.iter().map(|line| line.split('\t').map(str::to_string).collect()).collect())
+    }
+}
+
+/// Bytes of a data packet's frame beside payload and padding.
+fn headers(format: WireFormat, is_last: bool) -> usize {
+    // Ethernet, IPv6 and UDP; the transport header; the ICRC.
+    14 + 40
+        + 8
+        + match format {
+            WireFormat::Rocev2 => 12 + 16 + 4,
+            WireFormat::Uec | WireFormat::Strack => 24,
+            WireFormat::Mrc => 12 + 4 + 4 + 16 + 4 + if is_last { 4 } else { 0 },
+        }
+}
+
+#[test]
+fn a_frame_has_the_payload_of_the_simulated_packet_and_real_headers() {
+    for profile in PROFILES {
+        let recorded = Recorded::new(profile, "");
+        let format = recorded.format();
+        for (packet, (present, whole)) in recorded.packets.iter().map(|c| &c.packet).zip(recorded.lengths()) {
+            assert!(present <= whole);
+            assert!(format != WireFormat::Rocev2 || present == whole, "RoCEv2's frames are whole");
+            match packet.header {
+                Header::Data(data) if !packet.flags.has(Flags::TRIMMED) => {
+                    let payload = usize::from(data.length);
+                    let filled = match format {
+                        WireFormat::Rocev2 | WireFormat::Mrc => payload.next_multiple_of(4),
+                        WireFormat::Uec | WireFormat::Strack => payload,
+                    };
+                    assert_eq!(whole, headers(format, packet.flags.has(Flags::LAST)) + filled);
+                    assert_eq!(usize::from(packet.size), 64 + payload);
+                }
+                _ => assert_eq!((packet.size, present), (64, whole), "control packets are complete"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_frame_is_as_long_as_a_simulated_packet_with_headers_of_its_length() {
+    for (profile, header) in [("rocev2", 94), ("uec", 86), ("strack", 86), ("mrc", 102)] {
+        let recorded = Recorded::new(profile, &format!("[profile.transport]\nheader = {header}\n"));
+        let mut seen = 0;
+        for (packet, (_, whole)) in recorded.packets.iter().map(|c| &c.packet).zip(recorded.lengths()) {
+            // The last packet of a message is filled up, and carries four bytes more under MRC.
+            let is_whole = matches!(packet.header, Header::Data(_)) && !packet.flags.has(Flags::TRIMMED);
+            if is_whole && !packet.flags.has(Flags::LAST) {
+                assert_eq!(whole, usize::from(packet.size), "{profile}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 500, "{profile}: {seen}");
+    }
+}
+
+#[test]
+fn tshark_finds_nothing_malformed() {
+    for profile in PROFILES {
+        let recorded = Recorded::new(profile, "");
+        for lua in [false, true] {
+            let fields = ["_ws.expert.message", "udp.checksum.status", "_ws.col.Info", "udp.srcport"];
+            let Some(lines) = recorded.fields("malformed", lua, &fields) else { return };
+            for line in lines {
+                assert_eq!(line[0], "", "{profile}: {line:?}");
+                assert!(!line[2].contains("Malformed") && !line[2].contains("Invalid"), "{profile}: {line:?}");
+                // Good where the payload is there, unverified where it is cut off.
+                assert_ne!(line[1], "0", "{profile}: a bad UDP checksum");
+                assert!(line[3].parse::<u16>().is_ok_and(|port| port >= 0xf000), "{profile}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tshark_takes_rocev2_for_that_of_a_nic() {
+    let recorded = Recorded::new("rocev2", "");
+    let names = ["opcode", "destqp", "psn", "padcnt"].map(|name| format!("infiniband.bth.{name}"));
+    let mut fields: Vec<&str> = names.iter().map(String::as_str).collect();
+    fields.push("infiniband.reth.dmalen");
+    let Some(lines) = recorded.fields("rocev2", false, &fields) else { return };
+    let mut firsts = 0;
+    for (line, captured) in lines.iter().zip(&recorded.packets) {
+        let number = |i: usize| match line[i].strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).expect("a number"),
+            None => line[i].parse::<u64>().expect("a number"),
+        };
+        assert_eq!(number(1), u64::from(captured.packet.connection.0) + 2);
+        if let Header::Data(data) = captured.packet.header {
+            let opcode = match (data.offset.get(), captured.packet.flags.has(Flags::LAST)) {
+                (0, _) => 6,
+                (_, false) => 7,
+                (_, true) => 8,
+            };
+            assert_eq!(number(0), opcode);
+            assert_eq!(number(2), u64::from(data.psn.get()));
+            assert_eq!(number(3), u64::from(data.length.wrapping_neg() % 4));
+            if opcode == 6 {
+                firsts += 1;
+                assert_eq!(number(4), 300_001, "a First announces the whole message");
+            }
+        }
+    }
+    assert!(firsts >= 12, "{firsts}");
+}
+
+#[test]
+fn the_dissector_reads_the_fields_that_were_sent() {
+    for profile in PROFILES {
+        let recorded = Recorded::new(profile, "");
+        let names = [
+            "source",
+            "destination",
+            "plane",
+            "ev",
+            "connection",
+            "simulated",
+            "type",
+            "psn",
+            "message",
+            "offset",
+            "length",
+            "cumulative",
+            "acked",
+            "sack",
+            "received",
+            "flags.ce",
+            "flags.trimmed",
+            "flags.last",
+            "flags.marked",
+        ]
+        .map(|name| format!("strandway.{name}"));
+        let fields: Vec<&str> = names.iter().map(String::as_str).collect();
+        let Some(lines) = recorded.fields("dissector", true, &fields) else { return };
+        let mut trimmed = 0;
+        for (line, captured) in lines.iter().zip(&recorded.packets) {
+            let packet = &captured.packet;
+            let number = |i: usize| match line[i].strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                None => line[i].parse().ok(),
+            };
+            // Booleans are 1 or "True", by version.
+            let flag = |i: usize| line[i] == "1" || line[i] == "True";
+            let expect = |i: usize, value: u64| assert_eq!(number(i), Some(value), "{profile}: {}, {line:?}", names[i]);
+            expect(0, u64::from(packet.source.0));
+            expect(1, u64::from(packet.destination.0));
+            expect(2, u64::from(packet.path.port()));
+            expect(3, u64::from(packet.path.entropy()));
+            expect(4, u64::from(packet.connection.0));
+            expect(5, u64::from(packet.size));
+            assert_eq!(flag(15), packet.flags.has(Flags::CE));
+            let kind = match packet.header {
+                Header::Data(data) => {
+                    let is_trimmed = packet.flags.has(Flags::TRIMMED);
+                    expect(7, u64::from(data.psn.get()));
+                    expect(8, u64::from(data.message.0));
+                    expect(9, data.offset.get());
+                    // A trimmed RoCEv2 packet does not say how much it lost.
+                    if !(is_trimmed && recorded.format() == WireFormat::Rocev2) {
+                        expect(10, u64::from(data.length));
+                    }
+                    assert_eq!((flag(16), flag(17)), (is_trimmed, packet.flags.has(Flags::LAST)));
+                    trimmed += u32::from(is_trimmed);
+                    "data"
+                }
+                Header::Ack(ack) => {
+                    let is_answer = packet.flags.has(Flags::PROBE_ANSWER);
+                    expect(11, u64::from({ ack.cumulative }.get()));
+                    if !is_answer {
+                        expect(12, u64::from({ ack.acked }.get()));
+                    }
+                    expect(13, { ack.sack }.get());
+                    expect(14, u64::from({ ack.received }));
+                    assert_eq!(flag(18), packet.flags.has(Flags::MARKED));
+                    "ack"
+                }
+                Header::Nack(nack) => {
+                    expect(7, u64::from(nack.psn.get()));
+                    expect(11, u64::from(nack.cumulative.get()));
+                    "nack"
+                }
+                Header::Cnp => "cnp",
+                Header::Probe { .. } => "probe",
+                Header::Operation { .. } => "operation",
+                Header::Answer(_) => "answer",
+            };
+            assert_eq!(line[6], kind);
+        }
+        let trims = recorded.experiment.plan.profiles[0].switch.trimming;
+        assert_eq!(trimmed > 0, trims, "{profile}: {trimmed} trimmed");
+    }
+}

@@ -1,0 +1,371 @@
+-- Wireshark dissector for the captures that `strandway run --pcap` writes: UEC, STrack, MRC and RoCEv2.
+--
+-- Layouts are those of crates/proto/src/wire/{uec,strack,mrc,rocev2}.rs inside the frames of crates/proto/src/wire/frame.rs.
+-- Only frames between addresses of the simulator's prefix (fd53:7472:616e::/48) are taken; all others go where they
+-- would go without this file. Made for Wireshark and tshark 4.0 and later; install as README.md beside this file says.
+
+local strandway = Proto("strandway", "Strandway transport")
+
+strandway.prefs.header = Pref.uint("Simulated header bytes", 64, "profile.transport.header of the run")
+strandway.prefs.control = Pref.uint("Simulated control packet bytes", 64, "profile.transport.control of the run")
+
+local DSCP_TRIMMED, DSCP_TRIMMED_AT_LAST_HOP = 44, 45
+local CE = 3
+local ICRC = 4
+local EV_LOW = 4096 -- the low 12 bits of the entropy value are in the UDP source port, the upper 12 in the flow label
+
+local f = {
+    format = ProtoField.string("strandway.format", "Wire format"),
+    type = ProtoField.string("strandway.type", "Packet type"),
+    source = ProtoField.uint32("strandway.source", "Source host"),
+    destination = ProtoField.uint32("strandway.destination", "Destination host"),
+    plane = ProtoField.uint8("strandway.plane", "Plane"),
+    ev = ProtoField.uint32("strandway.ev", "Entropy value (EV)", base.HEX),
+    simulated = ProtoField.uint32("strandway.simulated", "Bytes on the simulated wire"),
+    connection = ProtoField.uint32("strandway.connection", "Connection, as its receiver numbers it"),
+    psn = ProtoField.uint32("strandway.psn", "PSN"),
+    message = ProtoField.uint32("strandway.message", "Message"),
+    offset = ProtoField.uint64("strandway.offset", "Offset in the message"),
+    length = ProtoField.uint32("strandway.length", "Payload bytes"),
+    cumulative = ProtoField.uint32("strandway.cumulative", "Next PSN expected (EPSN)"),
+    sack_base = ProtoField.uint32("strandway.sack_base", "SACK base PSN"),
+    sack = ProtoField.uint64("strandway.sack", "SACK bits", base.HEX),
+    acked = ProtoField.uint32("strandway.acked", "PSN that caused the acknowledgement"),
+    acked_plane = ProtoField.uint8("strandway.acked_plane", "Plane of that packet"),
+    acked_ev = ProtoField.uint32("strandway.acked_ev", "EV of that packet", base.HEX),
+    received = ProtoField.uint32("strandway.received", "New payload received, in units of 256 B"),
+    out_of_order = ProtoField.uint32("strandway.out_of_order", "Packets held above the EPSN"),
+    reason = ProtoField.string("strandway.reason", "NACK reason"),
+    number = ProtoField.uint32("strandway.number", "Number"),
+    port_status = ProtoField.uint32("strandway.port_status", "Ports that are up", base.HEX),
+    opcode = ProtoField.uint8("strandway.opcode", "Opcode", base.HEX),
+    qp = ProtoField.uint32("strandway.qp", "Destination queue pair"),
+    flags = ProtoField.string("strandway.flags", "Flags"),
+}
+-- One-bit facts, in the order of `Flags` in crates/proto/src/packet.rs.
+local FLAGS = {
+    "ack_request", "retransmitted", "last", "trimmed", "trimmed_at_last_hop", "marked", "probe_answer", "hole", "ce",
+    "always_skip",
+}
+local flag_fields = {}
+for _, name in ipairs(FLAGS) do
+    flag_fields[name] = ProtoField.bool("strandway.flags." .. name, (name:gsub("_", " ")))
+end
+local all = {}
+for _, field in pairs(f) do all[#all + 1] = field end
+for _, field in pairs(flag_fields) do all[#all + 1] = field end
+strandway.fields = all
+
+local short = ProtoExpert.new("strandway.short", "The header is cut off", expert.group.MALFORMED, expert.severity.ERROR)
+local unknown = ProtoExpert.new("strandway.unknown", "Not a packet of this format", expert.group.MALFORMED, expert.severity.ERROR)
+strandway.experts = { short, unknown }
+
+local ipv6_source, ipv6_destination = Field.new("ipv6.src"), Field.new("ipv6.dst")
+local ipv6_flow = Field.new("ipv6.flow")
+local ipv6_dscp, ipv6_ecn = Field.new("ipv6.tclass.dscp"), Field.new("ipv6.tclass.ecn")
+
+-- Plane and host of an address, if it is the simulator's: fd53:7472:616e:PLANE::HOST.
+local function host_of(address)
+    local range = address.range
+    if range(0, 4):uint() ~= 0xfd537472 or range(4, 2):uint() ~= 0x616e then return nil end
+    return range(7, 1):uint(), range(12, 4):uint()
+end
+
+-- What the frame around the transport header says, or nil if it is not the simulator's.
+local function outer(pinfo)
+    local source, destination = ipv6_source(), ipv6_destination()
+    if not source or not destination then return nil end
+    local plane, from = host_of(source)
+    local _, to = host_of(destination)
+    if not plane or not to then return nil end
+    local label, port = ipv6_flow().value, pinfo.src_port
+    local ev = math.floor(label / 256) * EV_LOW + port % EV_LOW
+    return { plane = plane, from = from, to = to, ev = ev, dscp = ipv6_dscp().value, ecn = ipv6_ecn().value }
+end
+
+-- Is bit `i` of `byte` set?
+local function bit_of(byte, i) return math.floor(byte / 2 ^ i) % 2 == 1 end
+
+-- The flags whose bits are set; `names` lists them from bit 0 on.
+local function flags_of(byte, names, set)
+    for i, name in ipairs(names) do
+        if name and bit_of(byte, i - 1) then set[name] = true end
+    end
+    return set
+end
+
+local function add_path(tree, range)
+    tree:add(f.acked_plane, range(0, 1))
+    tree:add(f.acked_ev, range(1, 3))
+end
+
+-- A packet is { type, flags, info, tree items }: the readers below fill it and add what they read to the tree.
+
+local KINDS = { uec = { [0] = "data", "ack", "nack", "cnp", "probe" },
+    strack = { [0] = "data", "data", "probe", "ack", "nack", "cnp" } }
+local UEC_FLAGS = {
+    "ack_request", "retransmitted", "last", "trimmed", "trimmed_at_last_hop", "marked", "probe_answer", "hole",
+}
+local STRACK_FLAGS = {
+    "ack_request", "last", "marked", "retransmitted", "probe_answer", "hole", "trimmed", "trimmed_at_last_hop",
+}
+
+-- UEC has a PSN in four bytes, the upper of which is zero; STrack in three, and a zero one behind.
+local function own_layout(tvb, tree, format)
+    local is_uec = format == "uec"
+    if tvb:len() < 8 then return nil, short end
+    local version = tvb(0, 1):bitfield(0, is_uec and 4 or 5)
+    local code = is_uec and tvb(0, 1):bitfield(4, 4) or tvb(0, 1):bitfield(5, 3)
+    local type = KINDS[format][code]
+    if version ~= 1 or not type then return nil, unknown end
+    local need = ({ data = 24, ack = 40, nack = 20, cnp = 8, probe = 12 })[type]
+    if tvb:len() < need then return nil, short end
+    local function psn(at) return is_uec and tvb(at + 1, 3) or tvb(at, 3) end
+    local packet = { type = type, header = need, flags = flags_of(tvb(1, 1):uint(), is_uec and UEC_FLAGS or STRACK_FLAGS, {}) }
+    if not is_uec and code == 1 then packet.flags.retransmitted = true end
+    tree:add(f.connection, is_uec and tvb(4, 4) or tvb(4, 3))
+    if type == "data" then
+        packet.length = tvb(2, 2):uint()
+        tree:add(f.psn, psn(8))
+        tree:add(f.message, tvb(12, 4))
+        tree:add(f.offset, tvb(16, 8))
+        tree:add(f.length, tvb(2, 2))
+        packet.info = string.format("PSN=%d message=%d offset=%s length=%d", psn(8):uint(), tvb(12, 4):uint(),
+            tostring(tvb(16, 8):uint64()), packet.length)
+    elseif type == "ack" then
+        tree:add(f.cumulative, psn(8))
+        tree:add(f.sack_base, psn(12))
+        tree:add(f.sack, tvb(16, 8))
+        tree:add(f.acked, psn(24))
+        add_path(tree, tvb(28, 4))
+        tree:add(f.received, tvb(32, 4))
+        tree:add(f.out_of_order, tvb(36, 2))
+        packet.info = string.format("EPSN=%d acked=%d", psn(8):uint(), psn(24):uint())
+    elseif type == "nack" then
+        tree:add(f.psn, psn(8))
+        tree:add(f.cumulative, psn(12))
+        add_path(tree, tvb(16, 4))
+        packet.info = string.format("PSN=%d EPSN=%d", psn(8):uint(), psn(12):uint())
+    elseif type == "probe" then
+        tree:add(f.number, tvb(8, 4))
+        packet.info = string.format("number=%d", tvb(8, 4):uint())
+    end
+    return packet
+end
+
+local MRC_TYPES = {
+    [0xc6] = "data", [0xc7] = "data", [0xc9] = "data", [0xcb] = "data", [0xd8] = "operation", [0xd9] = "answer",
+    [0xdc] = "ack", [0xdd] = "nack", [0xde] = "probe", [0x81] = "cnp",
+}
+local MRC_BYTES = { data = 36, operation = 28, answer = 48, ack = 48, nack = 32, probe = 28, cnp = 28 }
+-- Where the standard has no bit: the byte before the queue pair.
+local MRC_FLAGS = { "last", "trimmed", "trimmed_at_last_hop", "marked", "probe_answer", "hole", "always_skip" }
+local MRC_REASONS = {
+    [0x01] = "trimmed", [0x02] = "trimmed at the last hop", [0x06] = "no tracker", [0x07] = "no packet buffer",
+    [0x0a] = "no other resource", [0x0b] = "PSN beyond the window", [0x19] = "fatal",
+}
+-- The simulator's connection 0 is this queue pair: 0 and 1 are reserved, and operations between NICs go to 2.
+local MRC_FIRST_QP = 3
+
+local function wrapped(psn) return psn % 0x1000000 end
+
+local function mrc(tvb, tree)
+    if tvb:len() < 12 then return nil, short end
+    local opcode = tvb(0, 1):uint()
+    local type = MRC_TYPES[opcode]
+    if not type or tvb(1, 1):bitfield(4, 4) ~= 1 then return nil, unknown end
+    local is_end = opcode == 0xc9 or opcode == 0xcb
+    local need = MRC_BYTES[type] + (is_end and 4 or 0)
+    if tvb:len() < need then return nil, short end
+    local packet = { type = type, header = need, flags = flags_of(tvb(4, 1):uint(), MRC_FLAGS, {}) }
+    local bits = tvb(8, 1):uint()
+    packet.flags.ack_request = bit_of(bits, 7)
+    packet.flags.retransmitted = bit_of(bits, 5)
+    tree:add(f.opcode, tvb(0, 1))
+    tree:add(f.qp, tvb(5, 3))
+    local psn = tvb(9, 3):uint()
+    if type == "operation" then
+        tree:add(f.connection, tvb(20, 4))
+    elseif type == "answer" then
+        tree:add(f.connection, tvb(16, 4))
+    else
+        tree:add(f.connection, tvb(5, 3), tvb(5, 3):uint() - MRC_FIRST_QP)
+    end
+    if type == "data" then
+        packet.flags.last = is_end
+        packet.length = tvb(32, 4):uint()
+        tree:add(f.psn, tvb(9, 3))
+        tree:add(f.message, tvb(28, 4))
+        tree:add(f.offset, tvb(20, 8))
+        tree:add(f.length, tvb(32, 4))
+        packet.info = string.format("PSN=%d message=%d offset=%s length=%d", psn, tvb(28, 4):uint(),
+            tostring(tvb(20, 8):uint64()), packet.length)
+    elseif type == "ack" then
+        -- PSN is the last one below the EPSN; other sequence numbers are offsets from it.
+        local first = tvb(12, 2):uint()
+        packet.flags.marked = bit_of(first, 5)
+        packet.flags.always_skip = bit_of(first, 6)
+        packet.flags.probe_answer = bit_of(first, 1)
+        local epsn = wrapped(psn + 1)
+        tree:add(f.cumulative, tvb(9, 3), epsn)
+        tree:add(f.sack_base, tvb(30, 2), wrapped(psn + tvb(30, 2):int()))
+        tree:add(f.sack, tvb(32, 8))
+        if packet.flags.probe_answer then
+            tree:add(f.number, tvb(14, 2))
+            packet.info = string.format("EPSN=%d probe=%d", epsn, tvb(14, 2):uint())
+        else
+            local acked = wrapped(psn + tvb(14, 2):int())
+            tree:add(f.acked, tvb(14, 2), acked)
+            packet.info = string.format("EPSN=%d acked=%d", epsn, acked)
+        end
+        add_path(tree, tvb(16, 4))
+        tree:add(f.received, tvb(45, 3))
+        tree:add(f.out_of_order, tvb(42, 2))
+    elseif type == "nack" then
+        local code = tvb(14, 1):uint()
+        local above = tvb(24, 1):uint() * 256 + tvb(29, 1):uint()
+        packet.flags.trimmed_at_last_hop = packet.flags.trimmed_at_last_hop or code == 0x02
+        tree:add(f.psn, tvb(9, 3))
+        tree:add(f.cumulative, tvb(9, 3), wrapped(psn - above))
+        tree:add(f.reason, tvb(14, 1), MRC_REASONS[code] or "unknown")
+        add_path(tree, tvb(16, 4))
+        packet.info = string.format("PSN=%d EPSN=%d, %s", psn, wrapped(psn - above), MRC_REASONS[code] or "unknown")
+    elseif type == "probe" then
+        tree:add(f.number, tvb(16, 2))
+        packet.info = string.format("number=%d", tvb(16, 2):uint())
+    elseif type == "operation" then
+        tree:add(f.number, tvb(9, 3))
+        if tvb(13, 1):uint() == 0 then
+            tree:add(f.port_status, tvb(16, 4))
+            packet.info = string.format("number=%d port status=0x%x", psn, tvb(16, 4):uint())
+        else
+            packet.info = string.format("number=%d path probe", psn)
+        end
+    elseif type == "answer" then
+        tree:add(f.number, tvb(9, 3))
+        add_path(tree, tvb(20, 4))
+        packet.info = string.format("number=%d", psn)
+    end
+    return packet
+end
+
+local ROCE_TYPES = { [0x06] = "data", [0x07] = "data", [0x08] = "data", [0x0a] = "data", [0x11] = "ack", [0x81] = "cnp", [0xc0] = "probe" }
+local ROCE_FLAGS = { "hole", "probe_answer", "marked", "trimmed_at_last_hop", "trimmed", "last", "retransmitted", "ack_request" }
+local ROCE_FIRST_QP = 2
+
+-- What the simulator's RoCEv2 has beside the standard's fields, which Wireshark's own dissector shows.
+local function rocev2(tvb, tree)
+    if tvb:len() < 12 then return nil, short end
+    local opcode = tvb(0, 1):uint()
+    local type = ROCE_TYPES[opcode]
+    if not type then return nil, unknown end
+    local is_nack = type == "ack" and tvb:len() > 12 and tvb(12, 1):uint() == 0x60
+    if is_nack then type = "nack" end
+    local need = ({ data = 28, ack = 44, nack = 24, cnp = 28, probe = 16 })[type]
+    if tvb:len() < need then return nil, short end
+    local packet = { type = type, header = need, flags = flags_of(tvb(8, 1):uint(), ROCE_FLAGS, {}) }
+    tree:add(f.connection, tvb(5, 3), tvb(5, 3):uint() - ROCE_FIRST_QP)
+    local psn = tvb(9, 3):uint()
+    if type == "data" then
+        packet.flags.last = opcode == 0x08 or opcode == 0x0a
+        packet.padding = tvb(1, 1):bitfield(2, 2)
+        -- The RETH's length is that of the whole message on First and Only: the packet's own follows from the frame.
+        packet.length = math.max(tvb:reported_len() - need - packet.padding - ICRC, 0)
+        tree:add(f.psn, tvb(9, 3))
+        tree:add(f.message, tvb(20, 4))
+        tree:add(f.offset, tvb(12, 8))
+        tree:add(f.length, packet.length):set_generated()
+    elseif type == "ack" then
+        tree:add(f.cumulative, tvb(9, 3), wrapped(psn + 1))
+        tree:add(f.sack_base, tvb(16, 4))
+        tree:add(f.sack, tvb(20, 8))
+        tree:add(f.acked, tvb(28, 4))
+        add_path(tree, tvb(32, 4))
+        tree:add(f.received, tvb(36, 4))
+        tree:add(f.out_of_order, tvb(40, 2))
+    elseif type == "nack" then
+        tree:add(f.cumulative, tvb(9, 3))
+        tree:add(f.psn, tvb(16, 4))
+        add_path(tree, tvb(20, 4))
+    elseif type == "probe" then
+        tree:add(f.number, tvb(12, 4))
+    end
+    return packet
+end
+
+-- Adds what every format has: hosts, path, flags, size in the simulator.
+local function finish(tvb, tree, packet, around)
+    local is_data = packet.type == "data"
+    if is_data then
+        packet.flags.trimmed = around.dscp == DSCP_TRIMMED or around.dscp == DSCP_TRIMMED_AT_LAST_HOP
+        packet.flags.trimmed_at_last_hop = around.dscp == DSCP_TRIMMED_AT_LAST_HOP
+    end
+    packet.flags.ce = around.ecn == CE
+    local names = {}
+    for _, name in ipairs(FLAGS) do
+        if packet.flags[name] then names[#names + 1] = (name:gsub("_", " ")) end
+    end
+    local item = tree:add(f.flags, table.concat(names, ", ")):set_generated()
+    for _, name in ipairs(FLAGS) do
+        item:add(flag_fields[name], packet.flags[name] == true):set_generated()
+    end
+    tree:add(f.source, around.from):set_generated()
+    tree:add(f.destination, around.to):set_generated()
+    tree:add(f.plane, around.plane):set_generated()
+    tree:add(f.ev, around.ev):set_generated()
+    local whole = is_data and not packet.flags.trimmed
+    local size = whole and packet.length + strandway.prefs.header or strandway.prefs.control
+    tree:add(f.simulated, size):set_generated()
+    return table.concat(names, ", ")
+end
+
+local NAMES = { uec = "UEC", strack = "STrack", mrc = "MRC", rocev2 = "RoCEv2" }
+
+-- Dissects a packet of the simulator; `read` reads the transport header. Gives the bytes it took.
+local function dissect(tvb, pinfo, tree, format, around, read)
+    local subtree = tree:add(strandway, tvb(), "Strandway, " .. NAMES[format])
+    subtree:add(f.format, NAMES[format]):set_generated()
+    local packet, wrong = read(tvb, subtree, format)
+    if not packet then
+        subtree:add_proto_expert_info(wrong)
+        return tvb:len()
+    end
+    subtree:add(f.type, packet.type):set_generated()
+    local flags = finish(tvb, subtree, packet, around)
+    subtree:append_text(", " .. packet.type)
+    if format ~= "rocev2" then
+        pinfo.cols.protocol = NAMES[format]
+        local info = string.format("%s %s plane=%d EV=0x%x", packet.type, packet.info or "", around.plane, around.ev)
+        pinfo.cols.info = flags == "" and info or info .. " [" .. flags .. "]"
+    end
+    return tvb:len()
+end
+
+local ports = DissectorTable.get("udp.port")
+local infiniband = ports:get_dissector(4791)
+
+local shared = Proto("strandway_4791", "Strandway: MRC and RoCEv2")
+function shared.dissector(tvb, pinfo, tree)
+    local around = outer(pinfo)
+    if around and tvb:len() > 1 and tvb(1, 1):bitfield(4, 4) == 1 then
+        return dissect(tvb, pinfo, tree, "mrc", around, mrc)
+    end
+    if infiniband then infiniband:call(tvb, pinfo, tree) end
+    if around then dissect(tvb, pinfo, tree, "rocev2", around, rocev2) end
+    return tvb:len()
+end
+
+-- Real Ultra Ethernet and whatever else uses these ports is left alone.
+local function own(format, title)
+    local proto = Proto("strandway_" .. format, "Strandway: " .. title)
+    function proto.dissector(tvb, pinfo, tree)
+        local around = outer(pinfo)
+        if not around then return 0 end
+        return dissect(tvb, pinfo, tree, format, around, own_layout)
+    end
+    return proto
+end
+
+ports:add(4791, shared)
+ports:add(4793, own("uec", "UEC"))
+ports:add(49407, own("strack", "STrack"))
