@@ -16,7 +16,8 @@ use std::fmt::Write;
 pub use self::compared::headline;
 
 const STYLE: &str = include_str!("html/style.css");
-const POINTER: &str = include_str!("html/pointer.js");
+/// Makes charts respond; on every page.
+const CHARTS: &str = include_str!("html/charts.js");
 
 /// The report of one run, with the scenario's text.
 pub fn report(report: &Report, scenario: &str) -> String {
@@ -35,15 +36,19 @@ pub fn reproduction(done: &Reproduction) -> String {
 
 fn page(title: &str, body: &str) -> String {
     let title = escape(title);
-    // Line by line, so that the comment and indentation of the source do not bloat every report.
-    let script: Vec<&str> = POINTER.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
+    let script = bare(CHARTS);
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <title>{title} · Strandway</title>\n<style>\n{STYLE}</style></head>\n<body><main>\n{body}\n</main>\
-         <div id=\"tip\"></div>\n<script>\n{}\n</script>\n</body></html>\n",
-        script.join("\n")
+         <div id=\"tip\"></div>\n<script>\n{script}\n</script>\n</body></html>\n"
     )
+}
+
+/// A script without comments and indentation, which would bloat every report.
+fn bare(script: &str) -> String {
+    let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
+    lines.join("\n")
 }
 
 /// The name of the product over the finding.

@@ -132,7 +132,7 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Both drawings of curves, their legend, and the numbers for the pointer.
+/// Both drawings of curves, their legend, and the numbers for the script: `charts.js` says what it expects.
 pub(super) fn lines(chart: &Lines) -> String {
     let mut out: String = SIZES.iter().map(|size| draw_lines(chart, *size)).collect();
     if chart.curves.len() > 1 {
@@ -146,8 +146,14 @@ pub(super) fn lines(chart: &Lines) -> String {
             serde_json::json!({ "n": c.name, "c": c.colour % COLOURS, "p": points })
         })
         .collect();
+    let drawn = match chart.drawn {
+        Drawn::Slopes => "slopes",
+        Drawn::Steps => "steps",
+        Drawn::Stacked => "stacked",
+    };
     let data = serde_json::json!({
-        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label, "yl": chart.y.label, "s": series
+        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label,
+        "y": [chart.y.low, chart.y.high], "yl": chart.y.label, "d": drawn, "s": series
     });
     // A closing tag inside the text would end the script.
     let data = data.to_string().replace('<', "\\u003c");
