@@ -26,17 +26,19 @@
   // Numbers with units, as the tables of the page show them.
   const figure = (value, unit) => {
     if (value === null || value === undefined) return "–";
-    const size = Math.abs(value), commas = (v, digits) => v.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-    const plain = v => commas(v, Math.abs(v) >= 1000 ? 0 : 1);
+    const size = Math.abs(value);
+    const text = (of, digits, unit) => of.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + (unit && "\u00a0" + unit);
     if (unit === "us") {
-      if (size < 0.1 && size > 0) return commas(value * 1e3, 1) + "\u00a0ns";
-      if (size < 1e4) return plain(value) + "\u00a0us";
-      return size < 1e7 ? commas(value / 1e3, 2) + "\u00a0ms" : commas(value / 1e6, 2) + "\u00a0s";
+      if (size < 0.1 && size > 0) return text(value * 1e3, 1, "ns");
+      if (size < 9999.95) return text(value, 1, "us");
+      return size < 999995 ? text(value / 1e3, 2, "ms") : text(value / 1e6, 2, "s");
     }
-    if (unit === "Gb/s" && size >= 1e4) return commas(value / 1e3, 2) + "\u00a0Tb/s";
-    if (unit === "%") return commas(value, 2) + "\u00a0%";
-    if (unit) return plain(value) + "\u00a0" + unit;
-    return Number.isInteger(value) ? commas(value, 0) : charts.short(value);
+    if (unit === "Gb/s") {
+      if (size >= 999.5) return text(value / 1e3, 2, "Tb/s");
+      return size >= 100 ? text(value, 0, unit) : size >= 1 || !size ? text(value, 1, unit) : text(value * 1e3, 1, "Mb/s");
+    }
+    if (unit) return text(value, 2, unit);
+    return Number.isInteger(value) ? text(value, 0, "") : charts.short(value);
   };
   // The unit in which numbers up to `most` fit an axis, and its size.
   const axisUnit = (most, unit) => {
