@@ -2,6 +2,9 @@
 
 mod chart;
 mod compared;
+mod explorer;
+mod marks;
+mod pivot;
 mod reproduced;
 mod single;
 mod watched;
@@ -9,6 +12,7 @@ mod watched;
 use self::chart::escape;
 use super::Report;
 use super::text::{COLLECTIVE_HEAD, gbps, us};
+use crate::plan::Origin;
 use crate::reproduce::Reproduction;
 use crate::sweep::Row;
 use std::fmt::Write;
@@ -18,25 +22,27 @@ pub use self::compared::headline;
 const STYLE: &str = include_str!("html/style.css");
 /// Makes charts respond; on every page.
 const CHARTS: &str = include_str!("html/charts.js");
+/// Explores several runs; behind the other.
+const SWEEP: &str = include_str!("html/sweep.js");
 
-/// The report of one run, with the scenario's text.
-pub fn report(report: &Report, scenario: &str) -> String {
-    page(&report.scenario, &single::body(report, scenario))
+/// The report of one run.
+pub fn report(report: &Report) -> String {
+    page(&report.scenario, &single::body(report), &[CHARTS])
 }
 
 /// One page for several runs.
 pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
-    page(title, &compared::body(title, rows, scenario))
+    page(title, &compared::body(title, rows, scenario), &[CHARTS, SWEEP])
 }
 
 /// Published results beside ours.
 pub fn reproduction(done: &Reproduction) -> String {
-    page("Published results beside ours", &reproduced::body(done))
+    page("Published results beside ours", &reproduced::body(done), &[CHARTS])
 }
 
-fn page(title: &str, body: &str) -> String {
+fn page(title: &str, body: &str, scripts: &[&str]) -> String {
     let title = escape(title);
-    let script = bare(CHARTS);
+    let script = scripts.iter().map(|script| bare(script)).collect::<Vec<_>>().join("\n");
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -51,10 +57,14 @@ fn bare(script: &str) -> String {
     lines.join("\n")
 }
 
+/// Headlines of more characters are set in smaller type.
+const HEADLINE_LONG: usize = 90;
+
 /// The name of the product over the finding.
 fn heading(kind: &str, headline: &str, lead: &str) -> String {
+    let class = if headline.chars().count() > HEADLINE_LONG { " class=\"long\"" } else { "" };
     format!(
-        "<header><div class=\"brand\"><b>Strandway</b> · {}</div><h1>{}</h1><p class=\"lead\">{}</p></header>\n",
+        "<header><div class=\"brand\"><b>Strandway</b> · {}</div><h1{class}>{}</h1><p class=\"lead\">{}</p></header>\n",
         escape(kind),
         escape(headline),
         escape(lead)
@@ -78,11 +88,15 @@ fn figure(title: &str, sub: &str, chart: &str) -> String {
     )
 }
 
-/// A table in a card; cells are HTML.
+/// A table in a card; cells are HTML. A head that begins with `<` stands to the left.
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::from("<div class=\"card scroll\"><table><thead><tr>");
     for cell in head {
-        let _ = write!(out, "<th>{}</th>", escape(cell));
+        // A head of words stands to the left, as its cells do.
+        let _ = match cell.strip_prefix('<') {
+            Some(cell) => write!(out, "<th class=\"left\">{}</th>", escape(cell)),
+            None => write!(out, "<th>{}</th>", escape(cell)),
+        };
     }
     out.push_str("</tr></thead><tbody>");
     for row in rows {
@@ -134,9 +148,35 @@ fn times(value: f64) -> String {
     }
 }
 
-/// The scenario and how to repeat the run.
-fn scenario_text(text: &str) -> String {
-    format!("<details class=\"card\"><summary>Scenario</summary><pre>{}</pre></details>\n", escape(text.trim()))
+/// The command line, what it changed, and the scenario that took effect.
+fn how_made(origin: &Origin, scenario: &str) -> String {
+    let mut out = String::new();
+    if !origin.command.is_empty() {
+        out.push_str(&format!("<p class=\"note\">Command: <code>{}</code></p>\n", escape(&origin.command)));
+    }
+    if !origin.set.is_empty() {
+        let set: Vec<String> =
+            origin.set.iter().map(|(k, v)| format!("<code>{}</code>", escape(&format!("{k} = {v}")))).collect();
+        out.push_str(&format!("<p class=\"note\">Changed: {}</p>\n", set.join(", ")));
+    }
+    let title = if origin.set.is_empty() { "Scenario" } else { "Scenario, with all changes" };
+    out.push_str(&format!(
+        "<details class=\"card\"><summary>{title}</summary><pre>{}</pre></details>\n",
+        escape(scenario.trim())
+    ));
+    out
+}
+
+/// What broke and what else a reader must know.
+fn remarks(report: &Report) -> String {
+    let mut out = String::new();
+    if !report.faults.is_empty() {
+        out.push_str(&format!("<p class=\"note\">Faults: {}</p>\n", escape(&super::text::faults(report))));
+    }
+    for note in &report.notes {
+        out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(note)));
+    }
+    out
 }
 
 fn parameters(report: &Report, title: &str) -> String {
