@@ -254,7 +254,7 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                         expect(12, u64::from({ ack.acked }.get()));
                     }
                     expect(13, { ack.sack }.get());
-                    expect(14, u64::from({ ack.received }));
+                    expect(14, u64::from(ack.received));
                     assert_eq!(flag(18), packet.flags.has(Flags::MARKED));
                     "ack"
                 }

@@ -339,3 +339,60 @@ fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
         }
     }
 }
+
+/// The data that the script of a sweep's page explores.
+fn explored(page: &str) -> serde_json::Value {
+    let text = page.split("id=\"rows-data\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("data");
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn a_sweeps_page_says_who_is_best_and_has_every_run_to_explore() {
+    let text = format!("{SMALL}[sweep]\n\"fabric.spines\" = [1, 2, 4]\n\"run.seed\" = [1, 2, 3]\n");
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect("sound");
+    let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).expect("sound");
+    let page = report::html::rows("small", &rows, &text);
+    let headline = report::html::headline(&rows);
+    assert!(headline.starts_with("Best: spines=4 (") && headline.contains("worst: spines=1 ("), "{headline}");
+    assert!(headline.contains("slowest flow, mean of 3 seeds") && headline.len() < 120, "{headline}");
+    let data = explored(&page);
+    assert_eq!(data["keys"][0]["numbers"], serde_json::json!([1.0, 2.0, 4.0]));
+    assert_eq!(data["keys"][1]["name"], "run.seed");
+    assert_eq!((data["metrics"][0]["name"].as_str(), data["ranked"].as_bool()), (Some("max"), Some(true)));
+    assert_eq!(data["rows"].as_array().expect("rows").len(), 9);
+    assert_eq!(data["rows"][8]["values"]["max"].as_f64(), rows[8].report.fct_us.max);
+    assert!(page.contains("<div class=\"card scroll\" id=\"rows\">") && page.contains("id=\"explorer\""));
+    assert!(page.contains("Charts show 3 of 9 runs"), "one seed of each setting");
+}
+
+#[test]
+fn missed_expectations_and_what_was_asked_for_come_first() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nkind = \"all-reduce\"\nname = \"gradients\"\n\
+                size = \"1 MB\"\n[sweep]\n\"fabric.spines\" = [1, 4]\n[expect]\n\"fct_us.max\" = \"< 1\"\n";
+    let variants = strandway_lab::sweep(&scenario::parse(text).expect("sound")).expect("sound");
+    let rows = strandway_lab::run_all(&variants, 2, false, || false, |_, _, _| ()).expect("sound");
+    let headline = report::html::headline(&rows);
+    assert!(headline.starts_with("2 of 2 runs missed what was expected of them. "), "{headline}");
+    assert!(headline.contains("gradients"), "collectives are judged by their time: {headline}");
+    let page = report::html::rows("x", &rows, text);
+    assert_eq!(explored(&page)["metrics"][0]["label"], "gradients: time");
+    assert_eq!(explored(&page)["rows"][1]["missed"], 1);
+    let page = report::html::report(&rows[0].report);
+    assert!(page.contains("<h1>1 of 1 expectations missed (fct_us.max)."), "a run's page as well");
+}
+
+#[test]
+fn simulated_and_measured_runs_are_compared_and_not_ranked() {
+    let row = |world: &str, max| {
+        let mut report = report_of(SMALL);
+        report.world = world.into();
+        report.fct_us.max = Some(max);
+        strandway_lab::Row { label: world.into(), set: Default::default(), report }
+    };
+    let rows = [row("simulated", 60.0), row("namespaces", 90.0)];
+    let headline = report::html::headline(&rows).replace('\u{a0}', " ");
+    assert_eq!(headline, "The slowest flow: simulated 60.0 us, namespaces 90.0 us, +50.0 %.");
+    let page = report::html::rows("x", &rows, "");
+    assert_eq!(explored(&page)["ranked"], false);
+    assert!(!page.contains("class=\"best\"") && !page.contains("sooner"));
+}

@@ -2,6 +2,9 @@
 
 mod chart;
 mod compared;
+mod explorer;
+mod marks;
+mod pivot;
 mod reproduced;
 mod single;
 mod watched;
@@ -17,40 +20,51 @@ use std::fmt::Write;
 pub use self::compared::headline;
 
 const STYLE: &str = include_str!("html/style.css");
-const POINTER: &str = include_str!("html/pointer.js");
+/// Makes charts respond; on every page.
+const CHARTS: &str = include_str!("html/charts.js");
+/// Explores several runs; behind the other.
+const SWEEP: &str = include_str!("html/sweep.js");
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
-    page(&report.scenario, &single::body(report))
+    page(&report.scenario, &single::body(report), &[CHARTS])
 }
 
 /// One page for several runs.
 pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
-    page(title, &compared::body(title, rows, scenario))
+    page(title, &compared::body(title, rows, scenario), &[CHARTS, SWEEP])
 }
 
 /// Published results beside ours.
 pub fn reproduction(done: &Reproduction) -> String {
-    page("Published results beside ours", &reproduced::body(done))
+    page("Published results beside ours", &reproduced::body(done), &[CHARTS])
 }
 
-fn page(title: &str, body: &str) -> String {
+fn page(title: &str, body: &str, scripts: &[&str]) -> String {
     let title = escape(title);
-    // Line by line, so that the comment and indentation of the source do not bloat every report.
-    let script: Vec<&str> = POINTER.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
+    let script = scripts.iter().map(|script| bare(script)).collect::<Vec<_>>().join("\n");
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <title>{title} · Strandway</title>\n<style>\n{STYLE}</style></head>\n<body><main>\n{body}\n</main>\
-         <div id=\"tip\"></div>\n<script>\n{}\n</script>\n</body></html>\n",
-        script.join("\n")
+         <div id=\"tip\"></div>\n<script>\n{script}\n</script>\n</body></html>\n"
     )
 }
 
+/// A script without comments and indentation, which would bloat every report.
+fn bare(script: &str) -> String {
+    let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
+    lines.join("\n")
+}
+
+/// Headlines of more characters are set in smaller type.
+const HEADLINE_LONG: usize = 90;
+
 /// The name of the product over the finding.
 fn heading(kind: &str, headline: &str, lead: &str) -> String {
+    let class = if headline.chars().count() > HEADLINE_LONG { " class=\"long\"" } else { "" };
     format!(
-        "<header><div class=\"brand\"><b>Strandway</b> · {}</div><h1>{}</h1><p class=\"lead\">{}</p></header>\n",
+        "<header><div class=\"brand\"><b>Strandway</b> · {}</div><h1{class}>{}</h1><p class=\"lead\">{}</p></header>\n",
         escape(kind),
         escape(headline),
         escape(lead)
@@ -74,11 +88,15 @@ fn figure(title: &str, sub: &str, chart: &str) -> String {
     )
 }
 
-/// A table in a card; cells are HTML.
+/// A table in a card; cells are HTML. A head that begins with `<` stands to the left.
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::from("<div class=\"card scroll\"><table><thead><tr>");
     for cell in head {
-        let _ = write!(out, "<th>{}</th>", escape(cell));
+        // A head of words stands to the left, as its cells do.
+        let _ = match cell.strip_prefix('<') {
+            Some(cell) => write!(out, "<th class=\"left\">{}</th>", escape(cell)),
+            None => write!(out, "<th>{}</th>", escape(cell)),
+        };
     }
     out.push_str("</tr></thead><tbody>");
     for row in rows {

@@ -1,5 +1,6 @@
 //! Charts as inline SVG: drawn once for wide and once for narrow screens, so that their text stays legible on both.
 
+use super::marks::{self, Mark};
 use std::fmt::Write;
 
 /// One curve.
@@ -17,6 +18,8 @@ pub(super) struct Lines {
     pub(super) y: Axis,
     pub(super) curves: Vec<Curve>,
     pub(super) drawn: Drawn,
+    /// Along the axis of x; their texts stand above the plot.
+    pub(super) marks: Vec<Mark>,
 }
 
 /// How values are joined.
@@ -79,7 +82,8 @@ impl Axis {
         Axis { label: label.into(), low, high, log: false }
     }
 
-    fn at(&self, value: f64) -> f64 {
+    /// Where a value lies between the ends: 0 to 1.
+    pub(super) fn at(&self, value: f64) -> f64 {
         let scaled = |v: f64| if self.log { v.max(1e-12).log10() } else { v };
         ((scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))).clamp(0.0, 1.0)
     }
@@ -132,7 +136,7 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Both drawings of curves, their legend, and the numbers for the pointer.
+/// Both drawings of curves, their legend, and the numbers for the script: `charts.js` says what it expects.
 pub(super) fn lines(chart: &Lines) -> String {
     let mut out: String = SIZES.iter().map(|size| draw_lines(chart, *size)).collect();
     if chart.curves.len() > 1 {
@@ -146,8 +150,15 @@ pub(super) fn lines(chart: &Lines) -> String {
             serde_json::json!({ "n": c.name, "c": c.colour % COLOURS, "p": points })
         })
         .collect();
+    let drawn = match chart.drawn {
+        Drawn::Slopes => "slopes",
+        Drawn::Steps => "steps",
+        Drawn::Stacked => "stacked",
+    };
     let data = serde_json::json!({
-        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label, "yl": chart.y.label, "s": series
+        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label,
+        "y": [chart.y.low, chart.y.high], "yl": chart.y.label, "d": drawn, "s": series,
+        "marks": chart.marks.iter().map(marks::data).collect::<Vec<_>>()
     });
     // A closing tag inside the text would end the script.
     let data = data.to_string().replace('<', "\\u003c");
@@ -155,16 +166,18 @@ pub(super) fn lines(chart: &Lines) -> String {
     out
 }
 
-fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
 fn draw_lines(chart: &Lines, size: Size) -> String {
-    let (right, bottom) = (size.width - RIGHT, size.height - BOTTOM);
+    let above = marks::room(&chart.marks);
+    let (height, top) = (size.height + above, TOP + above);
+    let (right, bottom) = (size.width - RIGHT, height - BOTTOM);
     let x = |v: f64| size.left + chart.x.at(v) * (right - size.left);
-    let y = |v: f64| bottom - chart.y.at(v) * (bottom - TOP);
-    let mut out = open(size, size.height, &format!("{} over {}", chart.y.label, chart.x.label));
-    let _ = write!(out, "<g data-for=\"{}\" data-box=\"{},{TOP},{right},{bottom}\">", chart.id, size.left);
+    let y = |v: f64| bottom - chart.y.at(v) * (bottom - top);
+    let mut out = open(size, height, &format!("{} over {}", chart.y.label, chart.x.label));
+    let _ = write!(out, "<g data-for=\"{}\" data-box=\"{},{top},{right},{bottom}\">", chart.id, size.left);
     let ticks = chart.y.ticks(5);
     for (tick, label) in ticks.iter().zip(labels(&ticks)) {
         let at = y(*tick);
@@ -188,9 +201,10 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
     let _ = write!(
         out,
         "<text class=\"label\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        size.height - 6.0,
+        height - 6.0,
         escape(&chart.x.label)
     );
+    out.push_str(&marks::draw(&chart.marks, &chart.x, [size.left, top, right, bottom]));
     for (i, curve) in chart.curves.iter().enumerate() {
         let (class, d) = match chart.drawn {
             Drawn::Stacked => ("area", area(chart, i, &x, &y)),
@@ -198,7 +212,7 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         };
         let _ = write!(out, "<path class=\"{class} k{}\" d=\"{d}\"/>", curve.colour % COLOURS);
     }
-    let _ = write!(out, "<path class=\"cursor\" d=\"M0 {TOP}V{bottom}\"/></g></svg>");
+    let _ = write!(out, "<path class=\"cursor\" d=\"M0 {top}V{bottom}\"/></g></svg>");
     out
 }
 
@@ -400,6 +414,7 @@ mod tests {
             y: Axis::new("", 0.0, 10.0),
             curves: vec![curve(0, [4.0, 6.0]), curve(1, [3.0, 1.0])],
             drawn: Drawn::Stacked,
+            marks: Vec::new(),
         };
         let same = |v: f64| v;
         assert_eq!(area(&chart, 0, &same, &same), "M0.0 0.0V4.0H1.0V6.0H2.0V0.0H1.0V0.0H0.0Z");

@@ -1,151 +1,257 @@
-//! The page of several runs: one table, and every chart with all of them in it.
+//! The page of several runs: what was found, an explorer, a table of all runs, and charts of the best and the worst.
 
 use super::chart::{self, Range, RangeGroup, escape};
+use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
-use super::{byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, stat, table, times};
+use super::{byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, remarks, stat, times};
 use crate::plan::Origin;
-use crate::report::Report;
-use crate::report::text::{compared_collectives, count, fabric_line, gbps, percent};
+use crate::report::lines::lines;
+use crate::report::text::{compared_collectives, count, fabric_line, percent};
+use crate::report::{FaultFacts, Report};
 use crate::sweep::Row;
 use std::collections::BTreeMap;
 
 /// So many runs are overlaid in charts; tables hold all.
 const OVERLAID: usize = chart::COLOURS;
+/// Collectives beyond this many are folded away.
+const COLLECTIVES_OPEN: usize = 16;
+/// Remarks of more kinds of runs are left to the runs' own reports.
+const REMARKS: usize = 2;
+/// Up to this many settings have a card each.
+const CARDS: usize = 6;
 
 pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     let Some(first) = rows.first() else { return heading(title, "Nothing was run", "") };
-    let about = first.report.description.trim_end_matches('.');
-    let about = if about.is_empty() { String::new() } else { format!("{about}. ") };
-    let mut out = heading(title, &headline(rows), &format!("{about}{}.", fabric_line(&first.report)));
-    out.push_str(&cards(rows));
-    out.push_str("<h2>Side by side</h2>\n");
-    out.push_str(&overview(rows));
-    out.push_str(&collectives(compared_collectives(rows)));
-    if rows.len() > OVERLAID {
-        out.push_str(&format!("<p class=\"sub\">Charts show the first {OVERLAID} of {} runs.</p>\n", rows.len()));
+    let (metrics, keys) = (metrics(rows), Keys::of(rows));
+    let mut out = heading(title, &headline(rows), &lead(rows));
+    out.push_str(&cards(rows, &metrics[0], &keys));
+    out.push_str(&common_remarks(rows));
+    if rows.len() > 1 {
+        out.push_str("<h2>Explore</h2>\n");
+        out.push_str(&explorer(rows, &metrics, &keys));
     }
-    let shown = &rows[..rows.len().min(OVERLAID)];
-    out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
+    let picked = picked(rows, &metrics[0]);
+    let colours: BTreeMap<usize, usize> = picked.iter().enumerate().map(|(colour, row)| (*row, colour)).collect();
+    out.push_str("<h2>All runs</h2>\n");
+    out.push_str(&explorer::table(rows, &metrics, &keys, &colours));
+    let compared = compared_collectives(rows);
+    out.push_str(&if compared.len() > COLLECTIVES_OPEN {
+        let table = collectives(compared).replace("<h2>Collectives</h2>\n", "").replace("card scroll", "scroll");
+        format!("<details class=\"card\"><summary>Collectives</summary>{table}</details>\n")
+    } else {
+        collectives(compared)
+    });
+    let shown: Vec<Row> = picked
+        .iter()
+        .map(|&i| {
+            let told = keys.told(i);
+            Row { label: if told.is_empty() { rows[i].label.clone() } else { told }, ..rows[i].clone() }
+        })
+        .collect();
+    out.push_str("<h2>Over time</h2>\n");
+    if shown.len() < rows.len() {
+        out.push_str(&format!(
+            "<p class=\"sub\">Charts show {} of {} runs, the best and the worst by {}, one seed of each.</p>\n",
+            shown.len(),
+            rows.len(),
+            escape(&metrics[0].label)
+        ));
+    }
+    out.push_str("<div class=\"charts\">\n");
     let reports: Vec<(&str, &Report)> = shown.iter().map(|r| (r.label.as_str(), &r.report)).collect();
     if reports.iter().any(|(_, r)| !r.fct_cdf.is_empty()) {
         out.push_str(&completion(&reports));
     }
-    out.push_str(&goodput(shown));
-    out.push_str(&queues(shown));
-    out.push_str(&uplinks(shown));
-    out.push_str(&watched_flow(shown));
+    out.push_str(&goodput(&shown));
+    out.push_str(&queues(&shown));
+    out.push_str(&uplinks(&shown));
+    out.push_str(&watched_flow(&shown));
     out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
-    out.push_str(&utilisation(shown));
-    out.push_str(&trouble(shown));
+    out.push_str(&utilisation(&shown));
+    out.push_str(&trouble(&shown));
     out.push_str("</div>\n<h2>How it was made</h2>\n");
-    let origin = rows.first().map(|row| row.report.origin.clone()).unwrap_or_default();
-    out.push_str(&how_made(&Origin { set: BTreeMap::new(), ..origin }, scenario));
-    for row in shown {
+    out.push_str(&how_made(&Origin { set: BTreeMap::new(), ..first.report.origin.clone() }, scenario));
+    for row in &shown {
         out.push_str(&parameters(&row.report, &format!("Parameters of {}", row.label)));
     }
     out.push_str(&footer(rows));
     out
 }
 
-/// A run's slowest flow; later than any if some did not finish.
-fn tail(row: &Row) -> f64 {
-    let r = &row.report;
-    if r.flows.finished < r.flows.total { f64::INFINITY } else { r.fct_us.max.unwrap_or(f64::INFINITY) }
+/// What broke and what else a reader must know; nothing if the runs differ too much in that to say it once.
+fn common_remarks(rows: &[Row]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for remarks in rows.iter().map(|row| remarks(&row.report)).filter(|text| !text.is_empty()) {
+        if !told.contains(&remarks) {
+            told.push(remarks);
+        }
+    }
+    if told.len() > REMARKS { String::new() } else { told.concat() }
 }
 
-/// What the comparison found, in a sentence.
-pub fn headline(rows: &[Row]) -> String {
-    let by_tail = |a: &&Row, b: &&Row| tail(a).total_cmp(&tail(b));
-    let (Some(best), Some(worst)) = (rows.iter().min_by(by_tail), rows.iter().max_by(by_tail)) else {
-        return String::new();
+/// What the scenario is about, and its fabric where all runs have the same.
+fn lead(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let about = first.report.description.trim_end_matches('.');
+    let fabric = fabric_line(&first.report);
+    let same = rows.iter().all(|row| fabric_line(&row.report) == fabric);
+    let parts =
+        [about.to_string(), if same { fabric } else { format!("{} hosts", count(first.report.run.hosts.into())) }];
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("{part}. ")).collect::<String>().trim().to_string()
+}
+
+/// Runs that differ in the seed alone.
+struct Setting {
+    /// Its first run.
+    row: usize,
+    /// The mean over its runs; infinite if one has no value.
+    mean: f64,
+    seeds: usize,
+}
+
+fn settings(rows: &[Row], metric: &Metric) -> Vec<Setting> {
+    let lines = lines(rows);
+    let setting = |line: &crate::report::lines::Line| {
+        let mean = line.of(rows, |r| metric.of(r)).map_or(f64::INFINITY, |v| v.mean);
+        Some(Setting { row: *line.runs.first()?, mean, seeds: line.runs.len() })
     };
-    if tail(best).is_infinite() {
-        return "No run finished all of its flows.".into();
+    lines.iter().filter_map(setting).collect()
+}
+
+/// The rows that charts show, in their order: all, or a run each of the best and the worst settings.
+fn picked(rows: &[Row], metric: &Metric) -> Vec<usize> {
+    let mut settings = settings(rows, metric);
+    if rows.len() <= OVERLAID || settings.len() == 1 {
+        return (0..rows.len().min(OVERLAID)).collect();
     }
-    let max = duration(best.report.fct_us.max);
-    if tail(worst).is_infinite() {
-        let f = &worst.report.flows;
+    settings.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+    let best = settings.len().min(OVERLAID).div_ceil(2);
+    let worst = settings.len().min(OVERLAID) - best;
+    let mut picked: Vec<usize> = settings[..best].iter().map(|s| s.row).collect();
+    picked.extend(settings[settings.len() - worst..].iter().map(|s| s.row));
+    picked.sort_unstable();
+    picked
+}
+
+/// What the comparison found: expectations that were missed first, then who is best and worst.
+pub fn headline(rows: &[Row]) -> String {
+    let metrics = metrics(rows);
+    let Some(metric) = metrics.first() else { return String::new() };
+    let missed = rows.iter().filter(|row| !row.report.met()).count() as u64;
+    let missed = match missed {
+        0 => String::new(),
+        1 if rows.len() == 1 => "The run missed what was expected of it. ".to_string(),
+        n => format!("{} of {} runs missed what was expected of them. ", count(n), count(rows.len() as u64)),
+    };
+    format!("{missed}{}", found(rows, metric))
+}
+
+fn found(rows: &[Row], metric: &Metric) -> String {
+    let keys = Keys::of(rows);
+    let settings = settings(rows, metric);
+    if !ranked(rows) {
+        return side_by_side(rows, metric);
+    }
+    // Of several workloads the one that tells the most.
+    let mut loads: Vec<(String, Vec<&Setting>)> = Vec::new();
+    for setting in &settings {
+        let load = keys.load(setting.row);
+        match loads.iter_mut().find(|(known, _)| *known == load) {
+            Some((_, of)) => of.push(setting),
+            None => loads.push((load, vec![setting])),
+        }
+    }
+    let ends = |of: &[&Setting]| -> Option<(usize, usize)> {
+        let by_mean = |a: &&&Setting, b: &&&Setting| a.mean.total_cmp(&b.mean);
+        Some((of.iter().min_by(by_mean)?.row, of.iter().max_by(by_mean)?.row))
+    };
+    let mean = |row: usize| settings.iter().find(|s| s.row == row).map_or(f64::INFINITY, |s| s.mean);
+    let factor = |(best, worst): (usize, usize)| mean(worst) / mean(best).max(f64::MIN_POSITIVE);
+    let told = loads.iter().filter_map(|(load, of)| Some((load, ends(of)?)));
+    let told = told.filter(|(_, (best, _))| mean(*best).is_finite());
+    let Some((load, (best, worst))) = told.max_by(|a, b| factor(a.1).total_cmp(&factor(b.1))) else {
+        return "No run finished all of its flows.".into();
+    };
+    let at = if load.is_empty() { String::new() } else { format!(" at {load}") };
+    let what = metric.label.trim_end_matches(": time");
+    let max = duration(Some(mean(best)));
+    let (good, bad) = (keys.unlike(best, worst), keys.unlike(worst, best));
+    if mean(worst).is_infinite() {
+        let f = &rows[worst].report.flows;
         let left = count(f.total - f.finished);
         return format!(
-            "{} finishes everything in {max}; {} leaves {left} of {} flows unfinished.",
-            best.label,
-            worst.label,
+            "{good} finishes everything{at} in {max}; {bad} leaves {left} of {} flows unfinished.",
             count(f.total)
         );
     }
-    let factor = tail(worst) / tail(best);
-    if factor < 1.01 {
-        return format!("All runs are within a percent of each other: the slowest flow takes {max}.");
+    let seeds = settings.iter().map(|s| s.seeds).max().unwrap_or(1);
+    let seeds = if seeds > 1 { format!(", mean of {seeds} seeds") } else { String::new() };
+    if factor((best, worst)) < 1.01 {
+        return format!("All runs are within a percent of each other: the {what}{at} takes {max}{seeds}.");
     }
-    let worst_max = duration(worst.report.fct_us.max);
-    format!(
-        "{} finishes the slowest flow in {max}, {} times sooner than {}, which needs {worst_max}.",
-        best.label,
-        times(factor),
-        worst.label
-    )
+    let (factor, worst_max) = (times(factor((best, worst))), duration(Some(mean(worst))));
+    if keys.named() {
+        return format!(
+            "{good} finishes the {what}{at} in {max}, {factor} times sooner than {bad}, which needs {worst_max}{seeds}."
+        );
+    }
+    format!("Best{at}: {good} ({max}); worst: {bad} ({worst_max}, {factor} times). The {what}{seeds}.")
 }
 
-fn cards(rows: &[Row]) -> String {
+/// Several worlds of one scenario: their values, and how far they are apart.
+fn side_by_side(rows: &[Row], metric: &Metric) -> String {
+    let values: Vec<(&str, Option<f64>)> =
+        rows.iter().map(|row| (row.label.as_str(), metric.of(&row.report))).collect();
+    let told: Vec<String> = values.iter().map(|(label, value)| format!("{label} {}", metric.show(*value))).collect();
+    let apart = match &values[..] {
+        [(_, Some(a)), (_, Some(b))] if *a > 0.0 => format!(", {:+.1}\u{a0}%", 100.0 * (b / a - 1.0)),
+        _ => String::new(),
+    };
+    format!("The {}: {}{apart}.", metric.label, told.join(", "))
+}
+
+fn cards(rows: &[Row], metric: &Metric, keys: &Keys) -> String {
+    let mut settings = settings(rows, metric);
     let mut out = String::from("<section class=\"cards\">");
-    for row in rows.iter().take(8) {
-        let r = &row.report;
-        let unfinished = r.flows.total - r.flows.finished;
-        let text = if unfinished > 0 {
-            format!("{}: {} flows unfinished", row.label, count(unfinished))
-        } else {
-            format!("{}: slowest flow", row.label)
-        };
-        out.push_str(&stat(&duration(r.fct_us.max), &text));
+    let mean = |s: &Setting| Some(s.mean).filter(|mean| mean.is_finite());
+    let name = |s: &Setting| {
+        let name = keys.setting(s.row);
+        if name.is_empty() { rows[s.row].label.clone() } else { name }
+    };
+    if settings.len() <= CARDS {
+        for s in &settings {
+            let f = &rows[s.row].report.flows;
+            let text = match f.total - f.finished {
+                0 => format!("{}: {}", name(s), metric.label),
+                left => format!("{}: {} flows unfinished", name(s), count(left)),
+            };
+            out.push_str(&stat(&metric.show(mean(s)), &text));
+        }
+    } else {
+        settings.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+        let middle = &settings[settings.len() / 2];
+        for (word, s) in [("best", &settings[0]), ("middle", middle), ("worst", &settings[settings.len() - 1])] {
+            out.push_str(&stat(&metric.show(mean(s)), &format!("{word}: {}", name(s))));
+        }
+        out.push_str(&stat(&count(settings.len() as u64), &format!("settings, {} runs", count(rows.len() as u64))));
+    }
+    let judged = rows.iter().filter(|row| !row.report.expect.is_empty()).count();
+    if judged > 0 {
+        let missed = rows.iter().filter(|row| !row.report.met()).count() as u64;
+        out.push_str(&stat(&count(missed), &format!("of {} runs missed expectations", count(judged as u64))));
     }
     out.push_str("</section>\n");
     out
 }
 
-fn overview(rows: &[Row]) -> String {
-    let least =
-        |of: &dyn Fn(&Report) -> Option<f64>| rows.iter().filter_map(|r| of(&r.report)).fold(f64::INFINITY, f64::min);
-    type Pick = fn(&Report) -> Option<f64>;
-    let picks: [Pick; 4] = [|r| r.fct_us.mean, |r| r.fct_us.p50, |r| r.fct_us.p99, |r| r.fct_us.max];
-    let best: Vec<f64> = picks.iter().map(|p| least(p)).collect();
-    let body: Vec<Vec<String>> = rows
-        .iter()
-        .enumerate()
-        .map(|(i, row)| {
-            let r = &row.report;
-            let p = &r.packets;
-            let colour = i % chart::COLOURS;
-            let mut cells = vec![format!("<i class=\"dot k{colour}\"></i>{}", escape(&row.label))];
-            cells.push(format!("{} / {}", count(r.flows.finished), count(r.flows.total)));
-            for (pick, best) in picks.iter().zip(&best) {
-                let value = pick(r);
-                let text = duration(value);
-                let wins = value.is_some_and(|v| v <= *best) && rows.len() > 1;
-                cells.push(if wins { format!("<span class=\"best\">{text}</span>") } else { text });
-            }
-            cells.push(gbps(r.goodput_gbps.mean_per_host));
-            cells.extend([p.dropped + p.lost, p.trimmed, p.marked, p.timeouts, p.pauses].map(count));
-            cells.push(format!("{:.2} %", 100.0 * p.retransmitted_share));
-            cells
-        })
-        .collect();
-    let head = [
-        "",
-        "flows finished",
-        "mean",
-        "median",
-        "p99",
-        "slowest",
-        "goodput per host",
-        "dropped, lost",
-        "trimmed",
-        "marked",
-        "timeouts",
-        "pauses",
-        "sent again",
-    ];
-    table(&head, &body)
+/// The faults of all these runs, if they have the same.
+fn common_faults(rows: &[Row]) -> &[FaultFacts] {
+    let when = |row: &Row| -> Vec<(String, f64, Option<f64>)> {
+        row.report.faults.iter().map(|f| (f.what.clone(), f.from_us, f.until_us)).collect()
+    };
+    let Some(first) = rows.first() else { return &[] };
+    if rows.iter().all(|row| when(row) == when(first)) { &first.report.faults } else { &[] }
 }
 
 fn goodput(rows: &[Row]) -> String {
@@ -160,7 +266,7 @@ fn goodput(rows: &[Row]) -> String {
         .enumerate()
         .map(|(i, (r, s))| (r.label.clone(), i, s.every_us, s.goodput_gbps.iter().map(|v| v / size).collect()))
         .collect();
-    let chart = over_time("goodput", runs, &format!("goodput, {unit}"));
+    let chart = over_time("goodput", runs, &format!("goodput, {unit}"), common_faults(rows));
     figure("Goodput", &format!("New payload that receivers got, all hosts together, {unit}"), &chart)
 }
 
@@ -182,7 +288,7 @@ fn queues(rows: &[Row]) -> String {
         .enumerate()
         .map(|(i, (r, (every, v)))| (r.label.clone(), i, every, v.into_iter().map(|b| b as f64 / size).collect()))
         .collect();
-    let chart = over_time("queues", runs, &format!("queue, {unit}"));
+    let chart = over_time("queues", runs, &format!("queue, {unit}"), common_faults(rows));
     figure("Queue depth", &format!("Data waiting in the fullest queue of the fabric, {unit}"), &chart)
 }
 
@@ -204,7 +310,7 @@ fn uplinks(rows: &[Row]) -> String {
         return String::new();
     }
     let sub = "Share (%) of what all links from leaves upwards could carry";
-    figure("Leaf uplinks in use", sub, &over_time("uplinks", curves, "links in use, %"))
+    figure("Leaf uplinks in use", sub, &over_time("uplinks", curves, "links in use, %", common_faults(rows)))
 }
 
 /// What the watched flow got, where it is the same one in all runs and not the only one.
@@ -217,7 +323,7 @@ fn watched_flow(rows: &[Row]) -> String {
         .enumerate()
         .filter_map(|(i, row)| Some((row.label.clone(), i, row.report.series.as_ref()?)))
         .collect();
-    goodputs("watched", &format!("Goodput of {name}"), &runs)
+    goodputs("watched", &format!("Goodput of {name}"), &runs, common_faults(rows))
 }
 
 fn trouble(rows: &[Row]) -> String {
@@ -285,13 +391,19 @@ fn utilisation(rows: &[Row]) -> String {
 }
 
 fn footer(rows: &[Row]) -> String {
+    let known = rows.iter().filter(|r| !r.report.digest.is_empty());
     let digests: Vec<String> =
-        rows.iter().map(|r| format!("{} {}", escape(&r.label), escape(&r.report.digest))).collect();
+        known.map(|r| format!("{} {}", escape(&r.label), escape(&r.report.digest))).take(OVERLAID + 1).collect();
+    let digests = if digests.len() > OVERLAID {
+        "digests: in the table's CSV".to_string()
+    } else {
+        format!("digests: {}", digests.join(", "))
+    };
     let version = rows.first().map_or("", |r| r.report.version.as_str());
     format!(
-        "<footer>Strandway {} · digests: {}. The same scenario and seed give the same digest on any machine and number of \
+        "<footer>Strandway {} · {}. The same scenario and seed give the same digest on any machine and number of \
          threads.</footer>\n",
         escape(version),
-        digests.join(", ")
+        digests
     )
 }

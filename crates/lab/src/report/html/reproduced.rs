@@ -1,31 +1,26 @@
 //! The page of published results beside ours: tables with verdicts, and charts of the runs behind them.
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
+use super::pivot::{Pivot, pivots};
 use super::{figure, heading, stat, table, time_unit, watched};
 use crate::report::text::reproduced::{bound, notes, number, quantity, spread, whose};
-use crate::report::{SeriesFacts, WatchedFacts};
+use crate::report::{FaultFacts, SeriesFacts, WatchedFacts};
 use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
     let [met, missed, unknown] = done.verdicts();
-    let judged = met + missed;
-    let headline = match (judged, missed) {
-        (0, _) => "Nothing to judge by.".to_string(),
-        (1, 0) => "The only row with something to be held against is met.".to_string(),
-        (_, 0) => format!("All {judged} rows with something to be held against are met."),
-        _ => format!("{met} of {judged} rows with something to be held against are met."),
-    };
     let lead = "Published and reference values beside ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
                 mean of the per-seed maxima. Whose the other number is stands beside it: only \"published\" is a paper's own.";
-    let mut out = heading("Published results beside ours", &headline, lead);
-    out.push_str("<section class=\"cards\">");
-    for (count, text) in [(met, "met"), (missed, "missed"), (unknown, "with nothing to judge by")] {
-        out.push_str(&stat(&count.to_string(), text));
-    }
-    out.push_str("</section>\n");
-    let charts = charts(&done.charts, None);
-    if !charts.is_empty() {
-        out.push_str(&format!("<h2>Charts</h2>{charts}"));
+    let pivots = pivots(&done.rows);
+    let mut out = heading("Published results beside ours", &headline(done, &pivots), lead);
+    if met + missed > 0 {
+        out.push_str("<section class=\"cards\">");
+        for (count, text) in [(met, "met"), (missed, "missed"), (unknown, "with nothing to judge by")] {
+            if count > 0 {
+                out.push_str(&stat(&count.to_string(), text));
+            }
+        }
+        out.push_str("</section>\n");
     }
     if missed > 0 {
         let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
@@ -34,10 +29,21 @@ pub(super) fn body(done: &Reproduction) -> String {
         out.push_str("<h2>What was missed</h2>\n");
         out.push_str(&rows_table(&missed));
     }
-    for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
-        let title = &rows[0].section;
-        let charts = self::charts(&done.charts, Some(title));
-        out.push_str(&format!("<h2>{}</h2>\n{}{charts}", escape(title), section(rows)));
+    let charts = charts(&done.charts, None);
+    let mut later = if charts.is_empty() { charts } else { format!("<h2>Charts</h2>{charts}") };
+    for pivot in &pivots {
+        if let [rows] = pivot.columns[..] {
+            let title = &rows[0].section;
+            out.push_str(&format!("<h2>{}</h2>\n{}{}", escape(title), rows_table(rows), about(&[rows])));
+        } else {
+            out.push_str(&format!("<h2>{}</h2>\n{}", escape(&pivot.titles().0), pivot.table()));
+            out.push_str(&about(&pivot.columns));
+        }
+        for rows in &pivot.columns {
+            out.push_str(&self::charts(&done.charts, Some(&rows[0].section)));
+        }
+        // Charts of the whole set come behind its first table.
+        out.push_str(&std::mem::take(&mut later));
     }
     out.push_str(&format!(
         "<footer>Strandway {}. Each row's command line repeats it; the same seeds give the same numbers on any machine.</footer>\n",
@@ -46,13 +52,32 @@ pub(super) fn body(done: &Reproduction) -> String {
     out
 }
 
-/// A section's table, with what there is to say of its rows and their command lines.
-fn section(rows: &[Row]) -> String {
-    let mut out = rows_table(rows);
-    for (ids, note) in notes(rows) {
+/// What was found: verdicts, or, where there is nothing to judge by, who is the fastest.
+fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
+    let [met, missed, _] = done.verdicts();
+    match (met + missed, missed) {
+        (0, _) => pivots.iter().find_map(Pivot::found).unwrap_or_else(|| {
+            let rows = done.rows.len();
+            format!(
+                "{rows} {} of ours; nobody published any to hold them against.",
+                if rows == 1 { "value" } else { "values" }
+            )
+        }),
+        (1, 0) => "The only value that is held against another agrees with it.".to_string(),
+        (judged, 0) => format!("All {judged} values that are held against others agree with them."),
+        (judged, _) => {
+            format!("{met} of {judged} values that are held against others agree with them; {missed} do not.")
+        }
+    }
+}
+
+/// What there is to say of the rows of some sections, and their command lines.
+fn about(sections: &[&[Row]]) -> String {
+    let mut out = String::new();
+    for (ids, note) in sections.iter().flat_map(|rows| notes(rows)) {
         out.push_str(&format!("<p class=\"sub\"><code>{}</code>: {}</p>\n", escape(&ids.join(", ")), escape(note)));
     }
-    let commands: Vec<String> = rows.iter().map(|row| escape(&row.command)).collect();
+    let commands: Vec<String> = sections.iter().flat_map(|rows| rows.iter()).map(|row| escape(&row.command)).collect();
     out.push_str(&format!(
         "<details class=\"card\"><summary>Command lines</summary><pre>{}</pre></details>\n",
         commands.join("\n")
@@ -60,33 +85,32 @@ fn section(rows: &[Row]) -> String {
     out
 }
 
+/// The rows with everything known of them; columns in which nothing stands are left out.
 fn rows_table(rows: &[Row]) -> String {
-    let body: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            let verdict = match row.verdict {
-                Verdict::Unknown => "–".to_string(),
-                verdict => format!("<span class=\"{0}\">{0}</span>", verdict.word()),
-            };
-            let theirs = match row.published {
-                Some(_) => {
-                    format!("{} <span class=\"sub\">{}</span>", quantity(row.published, &row.unit), whose(row.source))
-                }
-                None => "–".to_string(),
-            };
-            vec![
-                format!("<td class=\"what\">{}</td>", escape(&row.what)),
-                theirs,
-                format!("<b>{}</b>", escape(&quantity(row.ours, &row.unit))),
-                verdict,
-                row.ratio.map_or(String::new(), |r| format!("{r:.3}")),
-                bound(row),
-                spread(row),
-                format!("<td class=\"left\"><code>{}</code></td>", escape(&row.id)),
-            ]
-        })
-        .collect();
-    table(&["", "theirs", "ours", "verdict", "ratio", "bound", "seeds", "id"], &body)
+    type Column = (&'static str, fn(&Row) -> String);
+    let columns: [Column; 8] = [
+        ("<", |row| format!("<td class=\"what\">{}</td>", escape(&row.what))),
+        ("theirs", |row| match row.published {
+            Some(_) => {
+                format!("{} <span class=\"sub\">{}</span>", quantity(row.published, &row.unit), whose(row.source))
+            }
+            None => String::new(),
+        }),
+        ("ours", |row| format!("<b>{}</b>", escape(&quantity(row.ours, &row.unit)))),
+        ("verdict", |row| match row.verdict {
+            Verdict::Unknown => String::new(),
+            verdict => format!("<span class=\"{0}\">{0}</span>", verdict.word()),
+        }),
+        ("ratio", |row| row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
+        ("bound", bound),
+        ("seeds", spread),
+        ("<id", |row| format!("<td class=\"left\"><code>{}</code></td>", escape(&row.id))),
+    ];
+    let columns: Vec<Column> =
+        columns.into_iter().filter(|(_, of)| rows.iter().any(|row| !of(row).is_empty())).collect();
+    let head: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let body: Vec<Vec<String>> = rows.iter().map(|row| columns.iter().map(|(_, of)| of(row)).collect()).collect();
+    table(&head, &body)
 }
 
 /// The charts of one section, or those at the top of the page.
@@ -97,16 +121,17 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
             ChartKind::Completion => completion(&format!("fct{i}"), chart),
             ChartKind::Balance => balance(chart),
             ChartKind::Penalties => penalties_over_time(&format!("penalties{i}"), chart),
-            ChartKind::States => of_first(chart, |title, series, watched| {
-                watched::states(&format!("states{i}"), title, series.every_us, watched)
+            ChartKind::States => of_first(chart, |title, series, watched, faults| {
+                watched::states(&format!("states{i}"), title, series.every_us, watched, faults)
             }),
-            ChartKind::Planes => of_first(chart, |title, series, watched| {
-                watched::planes(&format!("planes{i}"), title, "the receiver", series.every_us, &watched.planes_gbps)
+            ChartKind::Planes => of_first(chart, |title, series, watched, faults| {
+                let (id, every) = (format!("planes{i}"), series.every_us);
+                watched::planes(&id, title, "the receiver", every, &watched.planes_gbps, faults)
             }),
             ChartKind::Goodput => {
                 let runs = chart.runs.iter().enumerate();
                 let runs = runs.filter_map(|(colour, r)| Some((r.name.clone(), colour, r.report.series.as_ref()?)));
-                watched::goodputs(&format!("goodput{i}"), &chart.title, &runs.collect::<Vec<_>>())
+                watched::goodputs(&format!("goodput{i}"), &chart.title, &runs.collect::<Vec<_>>(), &[])
             }
         })
         .collect();
@@ -114,10 +139,10 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
 }
 
 /// A chart of the first run's watched connection.
-fn of_first(chart: &Chart, draw: impl Fn(&str, &SeriesFacts, &WatchedFacts) -> String) -> String {
-    let series = chart.runs.first().and_then(|run| run.report.series.as_ref());
-    let both = series.and_then(|series| Some((series, series.watched.as_ref()?)));
-    both.map(|(series, watched)| draw(&chart.title, series, watched)).unwrap_or_default()
+fn of_first(chart: &Chart, draw: impl Fn(&str, &SeriesFacts, &WatchedFacts, &[FaultFacts]) -> String) -> String {
+    let Some(report) = chart.runs.first().map(|run| &run.report) else { return String::new() };
+    let both = report.series.as_ref().and_then(|series| Some((series, series.watched.as_ref()?)));
+    both.map(|(series, watched)| draw(&chart.title, series, watched, &report.faults)).unwrap_or_default()
 }
 
 /// All runs' completion times in one chart.
@@ -143,6 +168,7 @@ fn completion(id: &str, chart: &Chart) -> String {
         y: Axis::new("flows finished, %", 0.0, 100.0),
         curves: chart.runs.iter().enumerate().map(curve).collect(),
         drawn: Drawn::Steps,
+        marks: Vec::new(),
     };
     let sub = "Share of flows (%) that had finished so long after they were posted; seed 1";
     figure(&format!("Completion times: {}", chart.title), sub, &chart::lines(&lines))
@@ -191,6 +217,7 @@ fn penalties_over_time(id: &str, chart: &Chart) -> String {
         y: Axis::new("penalty, packets", 0.0, most * 1.05),
         curves: curves.collect(),
         drawn: Drawn::Slopes,
+        marks: Vec::new(),
     };
     let sub = format!(
         "Packets for which the first connection's sender will still avoid an uplink; the {} of {uplinks} uplinks that it avoided \

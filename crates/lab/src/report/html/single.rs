@@ -2,11 +2,11 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_phrase, rate_unit, remarks, stat,
-    table, time_unit, times, watched,
+    byte_unit, collectives, duration, figure, heading, how_made, marks, parameters, rate_phrase, rate_unit, remarks,
+    stat, table, time_unit, times, watched,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
-use crate::report::{GroupSeriesFacts, Report, SeriesFacts, cost};
+use crate::report::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
 
 pub(super) fn body(report: &Report) -> String {
     let mut out =
@@ -14,16 +14,19 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&cards(report));
     out.push_str(&remarks(report));
     out.push_str(&unfinished(report));
+    out.push_str(&expectations(report));
+    out.push_str(&classes(report));
     out.push_str(&collectives(collective_rows(report)));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
     if !report.fct_cdf.is_empty() {
         out.push_str(&completion(&[(report.profile.as_str(), report)]));
     }
     if let Some(series) = &report.series {
-        out.push_str(&goodput(series));
-        out.push_str(&queues(series));
-        out.push_str(&utilisation_over_time(series));
-        out.push_str(&watched::charts(series, report.flows.total));
+        let faults = &report.faults;
+        out.push_str(&goodput(series, faults));
+        out.push_str(&queues(series, faults));
+        out.push_str(&utilisation_over_time(series, faults));
+        out.push_str(&watched::charts(series, report.flows.total, faults));
     }
     out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
     out.push_str(&utilisation(report));
@@ -33,7 +36,6 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&entropies(report));
     out.push_str(&links(report));
     out.push_str(&flows(report));
-    out.push_str(&expectations(report));
     out.push_str("<h2>How it was made</h2>\n");
     out.push_str(&how_made(&report.origin, &report.origin.scenario));
     out.push_str(&parameters(report, "Parameters of the profile"));
@@ -41,8 +43,17 @@ pub(super) fn body(report: &Report) -> String {
     out
 }
 
-/// The finding in plain English.
+/// The finding in plain English, missed expectations first.
 fn finding(report: &Report) -> String {
+    let missed: Vec<&str> = report.expect.iter().filter(|e| !e.met).map(|e| e.key.as_str()).collect();
+    match &missed[..] {
+        [] => outcome(report),
+        [one] => format!("1 of {} expectations missed ({one}). {}", report.expect.len(), outcome(report)),
+        all => format!("{} of {} expectations missed. {}", all.len(), report.expect.len(), outcome(report)),
+    }
+}
+
+fn outcome(report: &Report) -> String {
     let f = &report.flows;
     if f.finished < f.total {
         let left = f.total - f.finished;
@@ -123,7 +134,7 @@ fn unfinished(report: &Report) -> String {
     let more = (report.flows.total - report.flows.finished) as usize - names.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!(
-        "<p class=\"note\">Unfinished at {}: {}{more}</p>\n",
+        "<p class=\"note bad\">Unfinished at {}: {}{more}</p>\n",
         duration(Some(report.run.simulated_us)),
         escape(&names.join(", "))
     )
@@ -155,7 +166,7 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     let mut x = Axis::new(format!("completion time, {unit}"), low / size, high / size);
     x.log = log;
     let y = Axis::new("flows finished, %", 0.0, 100.0);
-    let lines = Lines { id: "fct".into(), x, y, curves, drawn: Drawn::Steps };
+    let lines = Lines { id: "fct".into(), x, y, curves, drawn: Drawn::Steps, marks: Vec::new() };
     figure(
         "Completion times",
         "Share of flows (%) that had finished so long after they were posted",
@@ -164,7 +175,13 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
 }
 
 /// Curves over time: name, colour, distance of points in microseconds, values. Runs may sample at different distances.
-pub(super) fn over_time(id: &str, runs: Vec<(String, usize, f64, Vec<f64>)>, y_label: &str) -> String {
+/// Faults are marked.
+pub(super) fn over_time(
+    id: &str,
+    runs: Vec<(String, usize, f64, Vec<f64>)>,
+    y_label: &str,
+    faults: &[FaultFacts],
+) -> String {
     let end = runs.iter().map(|(.., every, v)| every * v.len() as f64).fold(0.0, f64::max);
     let (unit, size) = time_unit(end);
     let most = runs.iter().flat_map(|(.., v)| v).copied().fold(0.0, f64::max);
@@ -183,6 +200,7 @@ pub(super) fn over_time(id: &str, runs: Vec<(String, usize, f64, Vec<f64>)>, y_l
         y: Axis::new(y_label, 0.0, most.max(1e-9) * 1.05),
         curves,
         drawn: Drawn::Slopes,
+        marks: marks::of_faults(faults, size, end / size),
     })
 }
 
@@ -207,15 +225,16 @@ pub(super) fn mean_use(groups: &[&GroupSeriesFacts]) -> Vec<f64> {
     (0..n).map(|i| (100.0 * at(i)).min(100.0)).collect()
 }
 
-fn goodput(series: &SeriesFacts) -> String {
+fn goodput(series: &SeriesFacts, faults: &[FaultFacts]) -> String {
     let most = series.goodput_gbps.iter().copied().fold(0.0, f64::max);
     let (unit, size) = rate_unit(most);
     let values = series.goodput_gbps.iter().map(|v| v / size).collect();
-    let chart = over_time("goodput", vec![("goodput".into(), 0, series.every_us, values)], &format!("goodput, {unit}"));
+    let runs = vec![("goodput".into(), 0, series.every_us, values)];
+    let chart = over_time("goodput", runs, &format!("goodput, {unit}"), faults);
     figure("Goodput", &format!("New payload that receivers got, all hosts together, {unit}"), &chart)
 }
 
-fn queues(series: &SeriesFacts) -> String {
+fn queues(series: &SeriesFacts, faults: &[FaultFacts]) -> String {
     let most = series.groups.iter().flat_map(|g| &g.queued_max_bytes).copied().max().unwrap_or(0) as f64;
     if most == 0.0 {
         return String::new();
@@ -231,18 +250,18 @@ fn queues(series: &SeriesFacts) -> String {
             curves.push((tier.to_string(), colour, series.every_us, values));
         }
     }
-    let chart = over_time("queues", curves, &format!("queue, {unit}"));
+    let chart = over_time("queues", curves, &format!("queue, {unit}"), faults);
     figure("Queue depth", &format!("Data waiting in the fullest queue of each tier, {unit}"), &chart)
 }
 
-fn utilisation_over_time(series: &SeriesFacts) -> String {
+fn utilisation_over_time(series: &SeriesFacts, faults: &[FaultFacts]) -> String {
     let curves = tiers(series)
         .into_iter()
         .enumerate()
         .map(|(colour, (tier, groups))| (tier.to_string(), colour, series.every_us, mean_use(&groups)))
         .filter(|(.., values)| values.iter().any(|v| *v > 0.0))
         .collect();
-    let chart = over_time("use", curves, "links in use, %");
+    let chart = over_time("use", curves, "links in use, %", faults);
     figure("Link utilisation", "Share (%) of what the links of each tier could carry", &chart)
 }
 
@@ -385,10 +404,12 @@ fn flows(report: &Report) -> String {
         .iter()
         .map(|f| vec![escape(&f.name), bytes(f.bytes), duration(Some(f.start_us)), duration(Some(f.fct_us))])
         .collect();
+    let head = ["flow", "size", "posted at", "took"];
+    if rows.is_empty() { String::new() } else { format!("<h2>Slowest flows</h2>\n{}", table(&head, &rows)) }
+}
+
+fn classes(report: &Report) -> String {
     let mut out = String::new();
-    if !rows.is_empty() {
-        out = format!("<h2>Slowest flows</h2>\n{}", table(&["flow", "size", "posted at", "took"], &rows));
-    }
     if report.classes.len() > 1 {
         let rows: Vec<Vec<String>> = report
             .classes

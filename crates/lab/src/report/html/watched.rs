@@ -1,9 +1,10 @@
 //! Charts of one connection over time, and of planes: how a transport that knows its paths gets through a failure.
 
 use super::chart::{self, Axis, Curve, Drawn, Lines};
+use super::marks;
 use super::single::over_time;
 use super::{byte_unit, duration, figure, rate_unit, time_unit};
-use crate::report::{PathSeriesFacts, SeriesFacts, WatchedFacts};
+use crate::report::{FaultFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 
 /// What a plane's paths may be up to: name, colour, counts over time. In use at the bottom.
 type State = (&'static str, usize, fn(&PathSeriesFacts) -> &[u32]);
@@ -18,7 +19,7 @@ const STATES: [State; 6] = [
 ];
 
 /// How many of a connection's entropy values are in which state over time, one area on top of the other.
-pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFacts) -> String {
+pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFacts, faults: &[FaultFacts]) -> String {
     let n = watched.paths.iter().map(|p| p.good.len()).max().unwrap_or(0);
     if n == 0 {
         return String::new();
@@ -48,6 +49,7 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
         y: Axis::new("entropy values", f64::from(low), f64::from(total)),
         curves: curves.collect(),
         drawn: Drawn::Stacked,
+        marks: marks::of_faults(faults, size, every_us * n as f64 / size),
     };
     let most = |of: fn(&PathSeriesFacts) -> &[u32]| (0..n).map(|i| all_planes(of, i)).max().unwrap_or(0);
     let (bad, down) = (most(|p| &p.assumed_bad), most(|p| &p.port_down));
@@ -67,7 +69,14 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
 }
 
 /// Goodput by plane over time, a line each.
-pub(super) fn planes(id: &str, title: &str, of: &str, every_us: f64, planes: &[Vec<f64>]) -> String {
+pub(super) fn planes(
+    id: &str,
+    title: &str,
+    of: &str,
+    every_us: f64,
+    planes: &[Vec<f64>],
+    faults: &[FaultFacts],
+) -> String {
     if planes.len() < 2 {
         return String::new();
     }
@@ -89,7 +98,7 @@ pub(super) fn planes(id: &str, title: &str, of: &str, every_us: f64, planes: &[V
         let values = (0..n).map(|i| planes[plane].get(i).copied().unwrap_or(0.0) / size).collect();
         (format!("plane {plane}"), plane, every_us, values)
     });
-    let chart = over_time(id, curves.collect(), &format!("goodput, {unit}"));
+    let chart = over_time(id, curves.collect(), &format!("goodput, {unit}"), faults);
     let sub = format!("New payload that {of} got over each plane, {unit}{more}. {}", behind(every_us, planes));
     figure(title, &sub, &chart)
 }
@@ -128,7 +137,7 @@ fn behind(every_us: f64, planes: &[Vec<f64>]) -> String {
 }
 
 /// The goodput of the watched connections of several runs, by name, over time.
-pub(super) fn goodputs(id: &str, title: &str, runs: &[(String, usize, &SeriesFacts)]) -> String {
+pub(super) fn goodputs(id: &str, title: &str, runs: &[(String, usize, &SeriesFacts)], faults: &[FaultFacts]) -> String {
     let watched: Vec<(&str, usize, f64, &WatchedFacts)> = runs
         .iter()
         .filter_map(|(name, colour, s)| Some((name.as_str(), *colour, s.every_us, s.watched.as_ref()?)))
@@ -156,11 +165,11 @@ pub(super) fn goodputs(id: &str, title: &str, runs: &[(String, usize, &SeriesFac
         let values = w.goodput_gbps.iter().map(|v| v / size).collect();
         ((*name).to_string(), *colour, *every, values)
     });
-    figure(title, &sub, &over_time(id, curves.collect(), &format!("goodput, {unit}")))
+    figure(title, &sub, &over_time(id, curves.collect(), &format!("goodput, {unit}"), faults))
 }
 
 /// Window and bytes in flight of the watched connection.
-fn window(every_us: f64, watched: &WatchedFacts) -> String {
+fn window(every_us: f64, watched: &WatchedFacts, faults: &[FaultFacts]) -> String {
     let most = watched.window_bytes.iter().chain(&watched.in_flight_bytes).copied().max().unwrap_or(0) as f64;
     if most == 0.0 {
         return String::new();
@@ -172,26 +181,26 @@ fn window(every_us: f64, watched: &WatchedFacts) -> String {
         ("in flight".to_string(), 6, every_us, scaled(&watched.in_flight_bytes)),
     ];
     let sub = format!("Congestion window and bytes in flight of {} at its sender, {unit} on the wire", watched.name);
-    figure("Window", &sub, &over_time("window", curves, &format!("bytes, {unit}")))
+    figure("Window", &sub, &over_time("window", curves, &format!("bytes, {unit}"), faults))
 }
 
 /// Everything about planes and the watched connection of one run with `flows` flows in all.
-pub(super) fn charts(series: &SeriesFacts, flows: u64) -> String {
+pub(super) fn charts(series: &SeriesFacts, flows: u64, faults: &[FaultFacts]) -> String {
     let every = series.every_us;
-    let mut out = planes("planes", "Goodput by plane", "all receivers", every, &series.planes_gbps);
+    let mut out = planes("planes", "Goodput by plane", "all receivers", every, &series.planes_gbps, faults);
     let Some(watched) = &series.watched else { return out };
-    out.push_str(&states("states", &format!("Entropy values of {}", watched.name), every, watched));
+    out.push_str(&states("states", &format!("Entropy values of {}", watched.name), every, watched, faults));
     if flows > 1 {
         let title = format!("Goodput of {}", watched.name);
         let by_plane =
-            planes("watched-planes", &format!("{title} by plane"), "its receiver", every, &watched.planes_gbps);
+            planes("watched-planes", &format!("{title} by plane"), "its receiver", every, &watched.planes_gbps, faults);
         out.push_str(&if by_plane.is_empty() {
-            goodputs("watched", &title, &[(watched.name.clone(), 0, series)])
+            goodputs("watched", &title, &[(watched.name.clone(), 0, series)], faults)
         } else {
             by_plane
         });
     }
-    out.push_str(&window(every, watched));
+    out.push_str(&window(every, watched, faults));
     out
 }
 

@@ -87,6 +87,10 @@ pub(crate) fn quantity(value: Option<f64>, unit: &str) -> String {
     match value {
         None => "–".to_string(),
         Some(v) if unit.is_empty() => number(v),
+        // Times that happen to be whole keep the digits of their neighbours.
+        Some(v) if unit == "us" && v >= 1000.0 => format!("{} us", super::count(v.round() as u64)),
+        Some(v) if unit == "us" && v >= 10.0 => format!("{v:.1} us"),
+        Some(v) if unit == "us" => format!("{v:.2} us"),
         Some(v) => format!("{} {unit}", number(v)),
     }
 }

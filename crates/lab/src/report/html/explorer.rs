@@ -1,0 +1,402 @@
+//! What a sweep's page is explored with: the data that `sweep.js` draws, and the table that it sorts.
+//!
+//! `sweep.js` states the contract; without scripts the table is all there.
+
+use super::chart::escape;
+use super::duration;
+use crate::report::Report;
+use crate::report::lines::SEED;
+use crate::report::text::{count, gbps};
+use crate::sweep::Row;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Stands for the rows' own names among the keys.
+const NAMED: &str = "run";
+
+/// A number that every run may have.
+pub(super) struct Metric {
+    name: String,
+    pub(super) label: String,
+    unit: &'static str,
+    higher_is_better: bool,
+    of: Box<dyn Fn(&Report) -> Option<f64>>,
+}
+
+impl Metric {
+    fn new(
+        name: impl Into<String>,
+        label: impl Into<String>,
+        unit: &'static str,
+        of: impl Fn(&Report) -> Option<f64> + 'static,
+    ) -> Metric {
+        Metric { name: name.into(), label: label.into(), unit, higher_is_better: false, of: Box::new(of) }
+    }
+
+    fn higher(self) -> Metric {
+        Metric { higher_is_better: true, ..self }
+    }
+
+    /// The value of one run.
+    pub(super) fn of(&self, report: &Report) -> Option<f64> {
+        (self.of)(report)
+    }
+
+    /// A value as text.
+    pub(super) fn show(&self, value: Option<f64>) -> String {
+        match (value, self.unit) {
+            (None, _) => "–".to_string(),
+            (value, "us") => duration(value),
+            (Some(v), "Gb/s") => gbps(v).replace(' ', "\u{a0}"),
+            (Some(v), "") => count(v as u64),
+            (Some(v), unit) => format!("{v:.2}\u{a0}{unit}"),
+        }
+    }
+}
+
+/// What runs are compared by, the most important first: what collectives took, or else the slowest flow.
+pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
+    let Some(first) = rows.first().map(|row| &row.report) else { return Vec::new() };
+    let mut metrics = Vec::new();
+    let collectives = first.slowest_collectives();
+    if collectives.len() > 1 {
+        metrics.push(Metric::new("collectives", "slowest collective", "us", slowest_collective));
+    }
+    for c in &collectives {
+        let name = c.name.clone();
+        metrics.push(Metric::new(format!("{name}.time"), format!("{name}: time"), "us", move |r| {
+            r.slowest_collectives().into_iter().find(|c| c.name == name)?.time_us
+        }));
+    }
+    for c in &collectives {
+        let name = c.name.clone();
+        let bandwidth = Metric::new(format!("{name}.busbw"), format!("{name}: bus bandwidth"), "GB/s", move |r| {
+            r.slowest_collectives().into_iter().find(|c| c.name == name)?.busbw
+        });
+        metrics.push(bandwidth.higher());
+    }
+    // Of a run that did not finish the slowest flow is not known.
+    let finished = |r: &Report| r.flows.finished == r.flows.total;
+    metrics.push(Metric::new("max", "slowest flow", "us", move |r| r.fct_us.max.filter(|_| finished(r))));
+    metrics.push(Metric::new("p99", "99th percentile", "us", move |r| r.fct_us.p99.filter(|_| finished(r))));
+    metrics.push(Metric::new("p50", "median", "us", move |r| r.fct_us.p50.filter(|_| finished(r))));
+    metrics.push(Metric::new("mean", "mean", "us", move |r| r.fct_us.mean.filter(|_| finished(r))));
+    for class in first.classes.iter().filter(|_| first.classes.len() > 1) {
+        let name = class.name.clone();
+        metrics.push(Metric::new(format!("{name}.max"), format!("{name}: slowest flow"), "us", move |r| {
+            r.classes.iter().find(|c| c.name == name && c.finished == c.total)?.fct_us.max
+        }));
+    }
+    metrics.push(Metric::new("goodput", "goodput per host", "Gb/s", |r| Some(r.goodput_gbps.mean_per_host)).higher());
+    metrics.push(Metric::new("resent", "sent again", "%", |r| Some(100.0 * r.packets.retransmitted_share)));
+    type Pick = fn(&Report) -> u64;
+    let counts: [(&str, Pick); 7] = [
+        ("unfinished flows", |r| r.flows.total - r.flows.finished),
+        ("dropped", |r| r.packets.dropped),
+        ("lost to faults", |r| r.packets.lost),
+        ("trimmed", |r| r.packets.trimmed),
+        ("marked", |r| r.packets.marked),
+        ("timeouts", |r| r.packets.timeouts),
+        ("pauses", |r| r.packets.pauses),
+    ];
+    for (name, pick) in counts {
+        // A count that is zero in every run would be an empty column.
+        if rows.iter().any(|row| pick(&row.report) > 0) {
+            metrics.push(Metric::new(name, name, "", move |r| Some(pick(r) as f64)));
+        }
+    }
+    metrics
+}
+
+fn slowest_collective(report: &Report) -> Option<f64> {
+    let times: Option<Vec<f64>> = report.collectives.iter().map(|c| c.time_us).collect();
+    times?.into_iter().reduce(f64::max)
+}
+
+/// Are these rivals? Simulated and measured runs are compared and never ranked.
+pub(super) fn ranked(rows: &[Row]) -> bool {
+    rows.windows(2).all(|pair| pair[0].report.world == pair[1].report.world)
+}
+
+/// A swept key.
+pub(super) struct Key {
+    name: String,
+    pub(super) short: String,
+    values: Vec<String>,
+}
+
+impl Key {
+    fn with(&self, value: &str) -> String {
+        format!("{}={}", self.short, value.replace(' ', "\u{a0}"))
+    }
+}
+
+/// What tells the rows apart: the keys that they set, and their own names where those say more.
+pub(super) struct Keys {
+    pub(super) keys: Vec<Key>,
+    /// By row what it sets.
+    sets: Vec<BTreeMap<String, String>>,
+}
+
+impl Keys {
+    pub(super) fn of(rows: &[Row]) -> Keys {
+        let part = |key: &str, value: &str| format!("{}={value}", last(key));
+        // Labels of sweeps are made of their keys; those of comparisons begin with a name.
+        let in_label = |row: &Row, key: &str| {
+            row.set.get(key).is_some_and(|value| row.label.split(", ").any(|p| p == part(key, value)))
+        };
+        let first = rows.first().map(|row| row.set.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let swept: Vec<String> = first.into_iter().filter(|key| rows.iter().all(|row| in_label(row, key))).collect();
+        let name_of = |row: &Row| {
+            let parts = swept.iter().filter_map(|key| Some(part(key, row.set.get(key)?))).collect::<Vec<_>>();
+            row.label.split(", ").filter(|p| !parts.iter().any(|part| part == p)).collect::<Vec<_>>().join(", ")
+        };
+        let named = rows.iter().any(|row| !name_of(row).is_empty());
+        let sets: Vec<BTreeMap<String, String>> = rows
+            .iter()
+            .map(|row| {
+                let mut set: BTreeMap<String, String> =
+                    swept.iter().filter_map(|key| Some((key.clone(), row.set.get(key)?.clone()))).collect();
+                if named {
+                    set.insert(NAMED.to_string(), name_of(row));
+                }
+                set
+            })
+            .collect();
+        let names = named.then(|| NAMED.to_string()).into_iter().chain(swept.iter().cloned());
+        let keys = names.map(|name| {
+            let mut values: Vec<String> = Vec::new();
+            for value in sets.iter().filter_map(|set| set.get(&name)) {
+                if !values.contains(value) {
+                    values.push(value.clone());
+                }
+            }
+            let twice = swept.iter().filter(|other| last(other) == last(&name)).count() > 1;
+            let short = match name.as_str() {
+                NAMED if rows.iter().all(|row| row.set.contains_key("profile.name")) => "profile",
+                "profile.name" => "profile",
+                name if twice => name,
+                name => last(name),
+            };
+            Key { short: short.to_string(), values, name }
+        });
+        Keys { keys: keys.collect(), sets }
+    }
+
+    /// What tells one row from the others, in few words.
+    pub(super) fn told(&self, row: usize) -> String {
+        self.values(row, |_| true).join(" · ")
+    }
+
+    /// The same without the seed.
+    pub(super) fn setting(&self, row: usize) -> String {
+        self.values(row, |key| key.name != SEED).join(" · ")
+    }
+
+    /// What keys of the workload say. Runs of different workloads are no rivals.
+    pub(super) fn load(&self, row: usize) -> String {
+        let keys = self.keys.iter().filter(|key| key.values.len() > 1 && key.name.starts_with("workload"));
+        keys.filter_map(|key| self.sets[row].get(&key.name).map(|value| key.with(value))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What one row sets otherwise than another, seed and workload aside: `queue=1 MB, spines=8`, or the row's name.
+    pub(super) fn unlike(&self, row: usize, other: usize) -> String {
+        let differs = |key: &&Key| {
+            key.name != SEED
+                && !key.name.starts_with("workload")
+                && self.sets[row].get(&key.name) != self.sets[other].get(&key.name)
+        };
+        let told = self.keys.iter().filter(differs).filter_map(|key| {
+            let value = self.sets[row].get(&key.name)?;
+            Some(if key.name == NAMED { value.clone() } else { key.with(value) })
+        });
+        told.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Have the rows names of their own, as those of a comparison have?
+    pub(super) fn named(&self) -> bool {
+        self.keys.iter().any(|key| key.name == NAMED)
+    }
+
+    fn values(&self, row: usize, wanted: impl Fn(&Key) -> bool) -> Vec<String> {
+        let told = self.keys.iter().filter(|key| key.values.len() > 1 && wanted(key));
+        told.filter_map(|key| Some(self.sets[row].get(&key.name)?.replace(' ', "\u{a0}"))).collect()
+    }
+}
+
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+/// Everything `sweep.js` needs, and the place that it fills.
+pub(super) fn explorer(rows: &[Row], metrics: &[Metric], keys: &Keys) -> String {
+    let key = |key: &Key| {
+        let read: Option<Vec<(f64, &str)>> = key.values.iter().map(|value| quantity(value)).collect();
+        let numbers = read.filter(|all| all.windows(2).all(|pair| pair[0].1 == pair[1].1));
+        let unit = numbers.as_ref().and_then(|all| all.first()).map_or("", |first| first.1);
+        let numbers = numbers.as_ref().map(|all| all.iter().map(|(number, _)| *number).collect::<Vec<f64>>());
+        json!({ "name": key.name, "short": key.short, "values": key.values, "numbers": numbers, "unit": unit })
+    };
+    let metric = |m: &Metric| {
+        let better = if m.higher_is_better { "higher" } else { "lower" };
+        json!({ "name": m.name, "label": m.label, "unit": m.unit, "better": better })
+    };
+    let row = |(row, set): (&Row, &BTreeMap<String, String>)| {
+        let values: BTreeMap<&str, Option<f64>> =
+            metrics.iter().map(|m| (m.name.as_str(), m.of(&row.report))).collect();
+        let missed = row.report.expect.iter().filter(|e| !e.met).count();
+        let (end, digest) = (&row.report.end, &row.report.digest);
+        json!({ "label": row.label, "set": set, "values": values, "end": end, "digest": digest, "missed": missed })
+    };
+    let data = json!({
+        "keys": keys.keys.iter().map(key).collect::<Vec<Value>>(),
+        "metrics": metrics.iter().map(metric).collect::<Vec<Value>>(),
+        "rows": rows.iter().zip(&keys.sets).map(row).collect::<Vec<Value>>(),
+        "ranked": ranked(rows)
+    });
+    // A closing tag inside the text would end the script.
+    let data = data.to_string().replace('<', "\\u003c");
+    format!("<section id=\"explorer\"></section><script type=\"application/json\" id=\"rows-data\">{data}</script>\n")
+}
+
+/// All runs with all metrics, in the rows' order; `colours` are the runs' numbers in the charts.
+pub(super) fn table(rows: &[Row], metrics: &[Metric], keys: &Keys, colours: &BTreeMap<usize, usize>) -> String {
+    let expects = rows.iter().any(|row| !row.report.expect.is_empty());
+    let told: Vec<&str> = keys.keys.iter().filter(|k| k.values.len() > 1).map(|k| k.short.as_str()).collect();
+    let mut out = String::from("<div class=\"card scroll\" id=\"rows\"><table><thead><tr>");
+    let heads = std::iter::once(told.join(" · ")).chain(metrics.iter().map(|m| m.label.clone()));
+    for head in heads.chain(expects.then(|| "expectations".to_string())) {
+        let _ = write!(out, "<th>{}</th>", escape(&head));
+    }
+    out.push_str("</tr></thead><tbody>");
+    let best: Vec<Option<f64>> = metrics.iter().map(|metric| best(rows, metric)).collect();
+    for (i, row) in rows.iter().enumerate() {
+        let missed = row.report.expect.iter().filter(|e| !e.met).count();
+        let dot = colours.get(&i).map_or(String::new(), |colour| format!("<i class=\"dot k{colour}\"></i>"));
+        let class = if missed > 0 { " class=\"lost\"" } else { "" };
+        let _ = write!(out, "<tr{class}><td>{dot}{}</td>", escape(&keys.told(i)));
+        for (metric, best) in metrics.iter().zip(&best) {
+            let value = metric.of(&row.report);
+            let text = escape(&metric.show(value));
+            let text =
+                if value.is_some() && value == *best { format!("<span class=\"best\">{text}</span>") } else { text };
+            let _ = match value {
+                Some(value) => write!(out, "<td data-v=\"{value}\">{text}</td>"),
+                None => write!(out, "<td>{text}</td>"),
+            };
+        }
+        if expects {
+            let (class, text) = match (missed, row.report.expect.len()) {
+                (0, 0) => ("", "–".to_string()),
+                (0, _) => ("met", "met".to_string()),
+                (missed, all) => ("missed", format!("{missed} of {all} missed")),
+            };
+            let _ = write!(out, "<td data-v=\"{missed}\"><span class=\"{class}\">{text}</span></td>");
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>\n");
+    out
+}
+
+/// The best value of a column, if one is better than another.
+fn best(rows: &[Row], metric: &Metric) -> Option<f64> {
+    let values: Vec<f64> = rows.iter().filter_map(|row| metric.of(&row.report)).collect();
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    let judged = ranked(rows) && !metric.unit.is_empty() && high > low;
+    judged.then_some(if metric.higher_is_better { high } else { low })
+}
+
+/// A number with a unit, in the unit's base: bytes, bits per second, seconds.
+fn quantity(text: &str) -> Option<(f64, &'static str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || ".-+".contains(c))).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    let (size, base) = match unit.trim() {
+        "" => (1.0, ""),
+        "%" => (1.0, "%"),
+        "BDP" => (1.0, "BDP"),
+        "packets" => (1.0, "packets"),
+        "ps" => (1e-12, "s"),
+        "ns" => (1e-9, "s"),
+        "us" => (1e-6, "s"),
+        "ms" => (1e-3, "s"),
+        "s" => (1.0, "s"),
+        unit => {
+            let (prefix, base) = ["bps", "b/s", "iB", "B"].iter().find_map(|b| Some((unit.strip_suffix(b)?, *b)))?;
+            let thousand: f64 = if base == "iB" { 1024.0 } else { 1000.0 };
+            let power = ["", "k", "M", "G", "T"].iter().position(|p| p.eq_ignore_ascii_case(prefix))?;
+            (thousand.powi(power as i32), if base.contains('p') || base.contains('/') { "bit/s" } else { "B" })
+        }
+    };
+    Some((number * size, base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(label: &str, set: &[(&str, &str)]) -> Row {
+        let set = set.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        Row { label: label.into(), set, report: Report::default() }
+    }
+
+    #[test]
+    fn quantities_have_a_size_and_a_base() {
+        for (text, wanted) in [
+            ("160 kB", Some((160e3, "B"))),
+            ("4 KiB", Some((4096.0, "B"))),
+            ("64B", Some((64.0, "B"))),
+            ("400 Gbps", Some((400e9, "bit/s"))),
+            ("1.5 Gb/s", Some((1.5e9, "bit/s"))),
+            ("2 us", Some((2e-6, "s"))),
+            ("0.5", Some((0.5, ""))),
+            ("15 packets", Some((15.0, "packets"))),
+            ("reps", None),
+            ("true", None),
+            ("uec/reps", None),
+            ("[1, 2]", None),
+        ] {
+            match (quantity(text), wanted) {
+                (Some((a, base)), Some((b, other))) => assert!((a / b - 1.0).abs() < 1e-12 && base == other, "{text}"),
+                (found, wanted) => assert_eq!(found, wanted, "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn sweeps_are_told_apart_by_keys_and_comparisons_by_names() {
+        let sweep = [
+            row("queue=1 MB, seed=1", &[("fabric.queue", "1 MB"), (SEED, "1")]),
+            row("queue=2 MB, seed=1", &[("fabric.queue", "2 MB"), (SEED, "1")]),
+        ];
+        let keys = Keys::of(&sweep);
+        assert_eq!(keys.keys.iter().map(|k| k.short.as_str()).collect::<Vec<_>>(), ["queue", "seed"]);
+        assert_eq!(keys.told(1), "2\u{a0}MB", "one seed tells nothing");
+        let comparison = [
+            row("uec, seed=1", &[("profile.name", "uec"), (SEED, "1")]),
+            row(
+                "prime+routing=hashed, seed=2",
+                &[("profile.name", "prime"), ("fabric.routing", "hashed"), (SEED, "2")],
+            ),
+        ];
+        let keys = Keys::of(&comparison);
+        assert_eq!(keys.keys.iter().map(|k| k.short.as_str()).collect::<Vec<_>>(), ["profile", "seed"]);
+        assert_eq!(keys.told(1), "prime+routing=hashed · 2");
+        assert!(ranked(&comparison));
+        let mut worlds = [row("simulated", &[]), row("namespaces", &[])];
+        assert_eq!(Keys::of(&worlds).told(1), "namespaces");
+        worlds[1].report.world = "namespaces".into();
+        assert!(!ranked(&worlds));
+    }
+
+    #[test]
+    fn the_data_cannot_end_its_script() {
+        let rows = [row("name=</script>", &[("workload.name", "</script>")]), row("name=x", &[("workload.name", "x")])];
+        let text = explorer(&rows, &metrics(&rows), &Keys::of(&rows));
+        assert_eq!(text.matches("</script>").count(), 1, "{text}");
+    }
+}
