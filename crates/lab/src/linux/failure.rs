@@ -6,8 +6,9 @@ use crate::quantity;
 use std::fmt;
 
 /// How targets are written.
-const FORMS: &str = "write spine1.p0 (a switch), host0.p1 (a host's port), leaf0.p0-spine1.p0 (a link), link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
-    loss:p0:t0-0:t1-1:2% (one link) or degrade:p0:t0-0:to:t1-1:25% (one direction of it)";
+const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
+    loss:p0:t0-0:t1-1:2% (one link) or degrade:p0:t0-0:to:t1-1:25% (one direction of it); \
+    or, by the scenario's names, spine1.p0 (a switch), host0.p1 (a host's port) or leaf0.p0-spine1.p0 (a link)";
 
 /// Something that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
