@@ -378,7 +378,7 @@ fn missed_expectations_and_what_was_asked_for_come_first() {
     assert_eq!(explored(&page)["metrics"][0]["label"], "gradients: time");
     assert_eq!(explored(&page)["rows"][1]["missed"], 1);
     let page = report::html::report(&rows[0].report);
-    assert!(page.contains("<h1>1 of 1 expectations missed (fct_us.max)."), "a run's page as well");
+    assert!(page.contains(">1 of 1 expectations missed (fct_us.max)."), "a run's page as well");
 }
 
 #[test]
@@ -394,5 +394,5 @@ fn simulated_and_measured_runs_are_compared_and_not_ranked() {
     assert_eq!(headline, "The slowest flow: simulated 60.0 us, namespaces 90.0 us, +50.0 %.");
     let page = report::html::rows("x", &rows, "");
     assert_eq!(explored(&page)["ranked"], false);
-    assert!(!page.contains("class=\"best\"") && !page.contains("sooner"));
+    assert!(!page.contains("class=\"best\"") && !page.contains("times sooner"));
 }
