@@ -126,7 +126,7 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
             }),
             ChartKind::Planes => of_first(chart, |title, series, watched, faults| {
                 let (id, every) = (format!("planes{i}"), series.every_us);
-                watched::planes(&id, title, "the receiver", every, &watched.planes_gbps, faults)
+                watched::planes_of_one(&id, title, "the receiver", every, &watched.planes_gbps, faults)
             }),
             ChartKind::Goodput => {
                 let runs = chart.runs.iter().enumerate();

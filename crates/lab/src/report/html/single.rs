@@ -146,7 +146,7 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     let (least, most) = (points().fold(f64::INFINITY, f64::min), points().fold(0.0, f64::max));
     let (unit, size) = time_unit(most);
     let log = most / least.max(1e-9) > 8.0;
-    let span = (most - least).max(most * 0.02);
+    let span = (most - least).max(most * 0.2);
     let (low, high) =
         if log { (least * 0.9, most * 1.1) } else { ((least - 0.08 * span).max(0.0), most + 0.05 * span) };
     let curves = reports

@@ -68,6 +68,22 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
     figure(title, &sub, &chart::lines(&lines))
 }
 
+/// Goodput of one flow by plane over time. Points are further apart than those of all flows: a plane carries so few packets of
+/// one flow in an interval that each point would show their grain rather than a rate.
+pub(super) fn planes_of_one(
+    id: &str,
+    title: &str,
+    of: &str,
+    every_us: f64,
+    single: &[Vec<f64>],
+    faults: &[FaultFacts],
+) -> String {
+    let together = single.len().max(1);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+    let coarse: Vec<Vec<f64>> = single.iter().map(|plane| plane.chunks(together).map(mean).collect()).collect();
+    planes(id, title, of, every_us * together as f64, &coarse, faults)
+}
+
 /// Goodput by plane over time, a line each.
 pub(super) fn planes(
     id: &str,
@@ -192,8 +208,14 @@ pub(super) fn charts(series: &SeriesFacts, flows: u64, faults: &[FaultFacts]) ->
     out.push_str(&states("states", &format!("Entropy values of {}", watched.name), every, watched, faults));
     if flows > 1 {
         let title = format!("Goodput of {}", watched.name);
-        let by_plane =
-            planes("watched-planes", &format!("{title} by plane"), "its receiver", every, &watched.planes_gbps, faults);
+        let by_plane = planes_of_one(
+            "watched-planes",
+            &format!("{title} by plane"),
+            "its receiver",
+            every,
+            &watched.planes_gbps,
+            faults,
+        );
         out.push_str(&if by_plane.is_empty() {
             goodputs("watched", &title, &[(watched.name.clone(), 0, series)], faults)
         } else {
