@@ -14,8 +14,8 @@ use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, 
 use std::sync::Arc;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::plan::Start;
-use strandway_sim::{Measurements, Plan};
+use strandway_sim::plan::{PortSettings, Start, environment};
+use strandway_sim::{Measurements, Plan, Topology};
 use toml::Value;
 
 /// A scenario understood: the simulator's plan, and what reports need beyond it.
@@ -80,9 +80,10 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     });
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
+    let patience = patience(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
-        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(Span::from_ms(10).0))),
+        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");
@@ -140,6 +141,16 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
     expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
     Some(experiment)
+}
+
+/// What a run may take beyond its work: ten round trips, each with the longest of the profiles' retransmission timeouts, and at
+/// least 10 ms.
+fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
+    let round = |profile: &Arc<Profile>| {
+        let environment = environment(topology, ports, profile);
+        (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
+    };
+    profiles.iter().map(round).fold(Span::from_ms(10), Span::max)
 }
 
 /// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose

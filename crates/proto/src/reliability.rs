@@ -163,6 +163,16 @@ impl ReliabilityConfig {
         }
     }
 
+    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
+    /// No less than two base RTTs.
+    pub fn timeout(&self, environment: &Environment) -> Span {
+        match self {
+            ReliabilityConfig::GoBackN(c) => c.timeout(environment),
+            ReliabilityConfig::SelectiveRepeat(c) => c.timeout(c.holes, environment),
+            ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
+        }
+    }
+
     /// The sender's half for one connection.
     pub fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
         match self {

@@ -7,7 +7,7 @@ use super::{FaultEvent, LinkFaults, Slice, Sources};
 use crate::calendar::{Calendar, Order};
 use crate::event::{Event, EventQueue};
 use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
-use crate::plan::{Plan, Start};
+use crate::plan::{Plan, Start, environment};
 use crate::pool::Pool;
 use crate::port::{Limits, Port, flag};
 use crate::queue::Arena;
@@ -119,23 +119,6 @@ fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
         0..=2 => [0; 2],
         3..=4 => [count(topology.leaf_up()), 0],
         _ => [count(topology.leaf_up()), count(topology.spine_up())],
-    }
-}
-
-/// The world as a connection of this plan sees it, its ends aside.
-fn environment(plan: &Plan, profile: usize) -> Environment {
-    let profile = &plan.profiles[profile];
-    let topology = &plan.topology;
-    let packet = profile.packet_bytes();
-    Environment {
-        rate: Rate(topology.level(0).rate.0 * u64::from(topology.planes())),
-        ports: topology.planes(),
-        base_rtt: topology.base_rtt(packet, Bytes(u64::from(profile.transport.control))),
-        packet,
-        trimming: plan.ports.trim.is_some(),
-        uplinks: [0; 2],
-        paths_in_order: 0,
-        queue: plan.ports.data_queue,
     }
 }
 
@@ -322,7 +305,8 @@ impl<'a> Slice<'a> {
     fn make_hosts(&mut self) {
         let range = self.cut.nodes[self.index][0].clone();
         self.hosts = range.clone().map(|h| Host::new(Endpoint::new(HostId(h)))).collect();
-        let environments: Vec<Environment> = (0..self.plan.profiles.len()).map(|p| environment(self.plan, p)).collect();
+        let environments: Vec<Environment> =
+            self.plan.profiles.iter().map(|p| environment(&self.plan.topology, &self.plan.ports, p)).collect();
         for (index, (connection, &(at_source, at_destination))) in
             self.plan.connections.iter().zip(&self.cut.ends).enumerate()
         {
