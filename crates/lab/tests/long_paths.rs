@@ -58,6 +58,23 @@ fn sent_again(profile: &str, latency: &str) -> Report {
 }
 
 #[test]
+fn so_do_fabrics_that_pause() {
+    for latency in LATENCIES {
+        let text = format!(
+            "[fabric]\n{}latency = \"{latency}\"\nrate = \"10 Gbps\"\n[profile]\nname = \"rocev2\"\n\
+             [workload]\nkind = \"incast\"\nsenders = 4\nsize = \"300 kB\"\n",
+            FABRICS[0]
+        );
+        let reports = [1, 2, 3].map(|threads| report(&text, threads));
+        for r in &reports {
+            assert_eq!((r.end.as_str(), r.packets.dropped), ("finished", 0), "{latency}");
+            assert_eq!(r.digest, reports[0].digest, "{latency}");
+        }
+        assert!(reports[0].packets.pauses > 0, "{latency}");
+    }
+}
+
+#[test]
 fn no_timeout_is_shorter_than_the_way_there_and_back() {
     for profile in ["uec", "strack", "strack_fast", "prime", "rocev2_sr", "rocev2", "mrc"] {
         for latency in ["60 us", "600 us", "6.25 ms", "100 ms"] {

@@ -169,7 +169,7 @@ pub struct GroupSeries {
     /// Waiting data at the interval's end, summed over the group's links, bytes.
     pub queued: Vec<u64>,
     /// Waiting data at the interval's end in the fullest of the group's queues, bytes.
-    pub queued_max: Vec<u32>,
+    pub queued_max: Vec<u64>,
 }
 
 /// A recorded packet.

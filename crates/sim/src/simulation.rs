@@ -132,8 +132,8 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.received = all.received.or(one.received);
             all.finished = all.finished.or(one.finished);
         }
-        for port in slice.ports() {
-            m.links[port.link as usize] = port.counters();
+        for (link, counters) in slice.counters() {
+            m.links[link.0 as usize] = counters;
         }
         add_packets(&mut m.packets, &slice.packets);
         m.paths.resize(slice.paths.len(), PathCounters::default());

@@ -123,12 +123,11 @@ pub(super) fn series(experiment: &Experiment, measured: &Measurements) -> Option
     let groups = experiment.plan.topology.groups();
     let groups = series.groups.iter().zip(&groups).map(|(values, group)| {
         let all = Rate(group.rate.0 * u64::from(group.links));
-        let most: Vec<u64> = values.queued_max.iter().map(|b| u64::from(*b)).collect();
         GroupSeriesFacts {
             name: group.name.clone(),
             utilisation: merge.sums(&values.bytes).iter().map(|b| utilisation(*b, all, merge.every)).collect(),
             queued_bytes: merge.peaks(&values.queued),
-            queued_max_bytes: merge.peaks(&most),
+            queued_max_bytes: merge.peaks(&values.queued_max),
         }
     });
     Some(SeriesFacts {

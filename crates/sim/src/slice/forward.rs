@@ -116,7 +116,7 @@ impl Slice<'_> {
         let limits = &self.limits[usize::from(port.limits)];
         let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
         let room = if class == DATA { limits.data } else { limits.control };
-        if port.queued[class] + u32::from(packet.size) <= room {
+        if port.queued[class] + u64::from(packet.size) <= room {
             self.append(i, packet, ingress, class);
         } else {
             self.refuse(i, packet, ingress, class);
@@ -128,7 +128,7 @@ impl Slice<'_> {
     fn append(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize) {
         let port = &mut self.ports[i];
         let mut packet = *packet;
-        port.queued[class] += u32::from(packet.size);
+        port.queued[class] += u64::from(packet.size);
         if class == DATA {
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| !e.at_dequeue);
@@ -153,7 +153,7 @@ impl Slice<'_> {
         if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
             let limit = self.limits[usize::from(port.limits)].data;
             if let Some(tail) = port.waiting[DATA].back_mut(&mut self.arena) {
-                let queued = port.queued[DATA] - u32::from(tail.packet.size) + u32::from(packet.size);
+                let queued = port.queued[DATA] - u64::from(tail.packet.size) + u64::from(packet.size);
                 if queued <= limit {
                     port.queued[DATA] = queued;
                     std::mem::swap(tail, &mut unlucky);
@@ -171,7 +171,7 @@ impl Slice<'_> {
         let limits = &self.limits[usize::from(port.limits)];
         let packet = &mut unlucky.packet;
         let Some(size) = limits.trim.filter(|_| is_data(packet)) else { return false };
-        if port.queued[CONTROL] + u32::from(size) > limits.control {
+        if port.queued[CONTROL] + u64::from(size) > limits.control {
             return false;
         }
         packet.size = size.min(packet.size);
@@ -185,7 +185,7 @@ impl Slice<'_> {
     /// The rarer kinds of port.
     fn enqueue_special(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         if self.ports[i].has(flag::DOWN) {
-            self.ports[i].lost += 1;
+            self.colds[i].lost += 1;
             self.packets.lost += 1;
         } else if self.ports[i].has(flag::FIFO) {
             self.drain_fifo(i, now);
@@ -203,11 +203,11 @@ impl Slice<'_> {
         let start = port.busy_until.max(now);
         if port.busy_until > now || !self.fifos[i].is_empty() {
             let limits = &self.limits[usize::from(port.limits)];
-            if port.queued[DATA] + size > limits.data {
+            if port.queued[DATA] + u64::from(size) > limits.data {
                 port.counters.dropped += 1;
                 return;
             }
-            port.queued[DATA] += size;
+            port.queued[DATA] += u64::from(size);
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             self.fifos[i].push_back((start, size));
             if limits.ecn.is_some_and(|e| is_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
@@ -224,13 +224,13 @@ impl Slice<'_> {
                 return;
             }
             self.fifos[i].pop_front();
-            self.ports[i].queued[DATA] -= bytes;
+            self.ports[i].queued[DATA] -= u64::from(bytes);
         }
     }
 
     /// A port of a switch that has to know at once what has left: PFC or a shared buffer.
     fn enqueue_eager(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
-        let size = u32::from(packet.size);
+        let size = u64::from(packet.size);
         let class = if packet.is_control() && self.priority { CONTROL } else { DATA };
         if class == CONTROL {
             if self.ports[i].queued[CONTROL] + size > self.limits[usize::from(self.ports[i].limits)].control {
@@ -266,25 +266,24 @@ impl Slice<'_> {
     }
 
     /// Is there room in the switch for this much more data?
-    fn room(&self, i: usize, ingress: u32, size: u32) -> bool {
+    fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         if let Some(pfc) = limits.pfc {
             let port = &self.ports[ingress as usize];
             if limits.shared.is_some() {
-                return self.fits_share(i, ingress as usize, size)
-                    || u64::from(port.ingress_headroom + size) <= pfc.headroom.0;
+                return self.fits_share(i, ingress as usize, size) || port.ingress_headroom + size <= pfc.headroom.0;
             }
-            return u64::from(port.ingress_bytes + size) <= self.pause_above(i) + pfc.headroom.0;
+            return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
         let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
         let free = self.free_at(i, &shared);
-        u64::from(size) <= free && f64::from(self.ports[i].queued[DATA] + size) <= shared.alpha * free as f64
+        size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
     }
 
     /// PFC over a shared buffer: does this much more data from an ingress port stay below its threshold?
-    fn fits_share(&self, i: usize, ingress: usize, size: u32) -> bool {
+    fn fits_share(&self, i: usize, ingress: usize, size: u64) -> bool {
         let port = &self.ports[ingress];
-        u64::from(port.ingress_bytes - port.ingress_headroom + size) <= self.pause_above(i)
+        port.ingress_bytes - port.ingress_headroom + size <= self.pause_above(i)
     }
 
     /// The number of buffered bytes per ingress port above which the neighbour is paused.
@@ -311,20 +310,20 @@ impl Slice<'_> {
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
-    fn account(&mut self, i: usize, ingress: u32, size: u32, now: u64) {
+    fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let ingress = ingress as usize;
         if self.plan.ports.shared.is_some() {
             if self.accounting && !self.fits_share(i, ingress, size) {
                 self.ports[ingress].ingress_headroom += size;
             } else {
-                *self.buffered_at(i) += u64::from(size);
+                *self.buffered_at(i) += size;
             }
         }
         if !self.accounting {
             return;
         }
         self.ports[ingress].ingress_bytes += size;
-        if !self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) > self.pause_above(i) {
+        if !self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes > self.pause_above(i) {
             self.ports[ingress].ingress_paused = true;
             self.packets.pauses += 1;
             self.send_pause(ingress, now, true);
@@ -332,10 +331,10 @@ impl Slice<'_> {
     }
 
     /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
-    fn release(&mut self, i: usize, ingress: usize, size: u32, now: u64) {
+    fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
-                *self.buffered_at(i) -= u64::from(size);
+                *self.buffered_at(i) -= size;
             }
             return;
         };
@@ -344,12 +343,12 @@ impl Slice<'_> {
             // The headroom empties first, so that it is there for the next pause.
             let from_headroom = self.ports[ingress].ingress_headroom.min(size);
             self.ports[ingress].ingress_headroom -= from_headroom;
-            *self.buffered_at(i) -= u64::from(size - from_headroom);
+            *self.buffered_at(i) -= size - from_headroom;
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
         };
-        if self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) <= resume_at {
+        if self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes <= resume_at {
             self.ports[ingress].ingress_paused = false;
             self.send_pause(ingress, now, false);
         }
@@ -389,10 +388,11 @@ impl Slice<'_> {
             return;
         }
         port.set(flag::PAUSED, on);
+        let cold = &mut self.colds[i];
         if on {
-            port.paused_since = now;
+            cold.paused_since = now;
         } else {
-            port.paused += now - port.paused_since;
+            cold.paused += now - cold.paused_since;
             port.busy_until = port.busy_until.max(now);
         }
         if port.has(flag::EAGER) {
@@ -412,7 +412,7 @@ impl Slice<'_> {
             let (ingress, size) = (port.serving_ingress as usize, port.serving_bytes);
             port.serving_bytes = 0;
             if size != NOTHING_TO_RELEASE {
-                self.release(i, ingress, size, now);
+                self.release(i, ingress, u64::from(size), now);
             }
         }
         self.serve(i, now);
@@ -457,7 +457,7 @@ impl Slice<'_> {
     fn take(&mut self, i: usize, class: usize) -> Waiting {
         let port = &mut self.ports[i];
         let mut waiting = port.waiting[class].pop(&mut self.arena).expect("a class that is next has a packet");
-        port.queued[class] -= u32::from(waiting.packet.size);
+        port.queued[class] -= u64::from(waiting.packet.size);
         if class == DATA {
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);
             if ecn.is_some_and(|e| is_data(&waiting.packet) && e.marks(port.queued[DATA], &mut port.random)) {
@@ -503,7 +503,7 @@ impl Slice<'_> {
             let faults = self.faults.get_mut(&(i as u32)).expect("a faulty port has its faults");
             let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
             if cut || faults.loses(start, &mut port.random) {
-                port.lost += 1;
+                self.colds[i].lost += 1;
                 self.packets.lost += 1;
                 return;
             }

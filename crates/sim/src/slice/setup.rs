@@ -9,7 +9,7 @@ use crate::event::{Event, EventQueue};
 use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
 use crate::plan::{Plan, Start, environment};
 use crate::pool::Pool;
-use crate::port::{Limits, Port, flag};
+use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId, NodeKind, Topology};
@@ -169,6 +169,7 @@ impl<'a> Slice<'a> {
             arena: Arena::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
+            colds: Vec::new(),
             first_port,
             first_host_stop,
             limits: vec![Limits::new(&plan.ports, 1.0, false)],
@@ -235,6 +236,7 @@ impl<'a> Slice<'a> {
             port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
             self.ports.push(port);
         }
+        self.colds = vec![ColdPort::default(); self.ports.len()];
         if settings.shared.is_some() {
             self.number_switches();
         }
