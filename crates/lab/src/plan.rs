@@ -43,6 +43,7 @@ pub struct Experiment {
     pub ideal: Span,
     auto_sample: Span,
     sampled: bool,
+    capture_limit: usize,
 }
 
 /// Understands `scenario`; problems go into `sink`. What is returned is sound only if there are none.
@@ -136,6 +137,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         ideal,
         auto_sample,
         sampled: run.sample != Sample::Unset,
+        capture_limit: run.capture_limit,
     };
     experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
@@ -233,7 +235,7 @@ impl Experiment {
     /// Records packets: of what the scenario names, else of the first host.
     pub fn with_capture(&mut self) {
         if self.plan.capture.is_none() {
-            self.plan.capture = run::capture("host0", 1_000_000, &self.plan.topology).ok();
+            self.plan.capture = run::capture("host0", self.capture_limit, &self.plan.topology).ok();
         }
     }
 

@@ -12,7 +12,7 @@ use crate::measure::LinkCounters;
 use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
 use crate::queue::Queue;
 use strandway_proto::rng::Random;
-use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_proto::units::{Bytes, Rate, Span, Time};
 
 /// Control class; strict priority over data.
 pub(crate) const CONTROL: usize = 0;
@@ -95,6 +95,8 @@ pub(crate) struct ColdPort {
     pub(crate) paused: u64,
     /// Packets lost here to faults.
     pub(crate) lost: u32,
+    /// Bytes that left while the link was down.
+    pub(crate) bytes_down: u64,
 }
 
 const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
@@ -190,6 +192,8 @@ impl Port {
             lost: cold.lost,
             queue_max: Bytes(c.queue_max),
             paused: Span(cold.paused),
+            bytes_down: cold.bytes_down,
+            last: Time(if c.packets > 0 { self.busy_until } else { 0 }),
         }
     }
 }

@@ -17,14 +17,14 @@ use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
-use crate::measure::{Captured, FlowRecord, LinkCounters, PacketCounters, PathCounters};
+use crate::measure::{Captured, FlowRecord, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::LinkId;
-use host::Host;
+use host::{Host, Posted};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use strandway_proto::Packet;
@@ -162,6 +162,9 @@ pub(crate) struct Slice<'a> {
     pub(crate) outbox: Vec<Vec<Crossing>>,
     pub(crate) now: u64,
     pub(crate) flows: Vec<FlowRecord>,
+    /// Flows that this slice's hosts send, and where the time of those went that ended.
+    under_way: BTreeMap<u32, Posted>,
+    pub(crate) times: Vec<(u32, FlowTime)>,
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,

@@ -5,6 +5,7 @@ mod compared;
 mod reproduced;
 mod single;
 mod watched;
+mod why;
 
 use self::chart::escape;
 use super::Report;

@@ -33,15 +33,30 @@ pub fn report(report: &Report) -> String {
         out.push_str(&collectives(collective_rows(report)));
     }
     out.push_str(
-        "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n",
+        "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | duplicates | discarded | timeouts | pauses |\n",
     );
-    out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
-    let counts = [p.sent, p.delivered, p.retransmitted, p.marked, p.trimmed, p.dropped, p.lost, p.timeouts, p.pauses];
+    out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
+    let counts = [
+        p.sent,
+        p.delivered,
+        p.retransmitted,
+        p.marked,
+        p.trimmed,
+        p.dropped,
+        p.lost,
+        p.duplicates,
+        p.discarded,
+        p.timeouts,
+        p.pauses,
+    ];
     out.push_str(&counts.map(count).join(" | "));
     out.push_str(" |\n\n| links | count | use, mean | busiest | longest queue |\n|---|--:|--:|--:|--:|\n");
     for g in &report.links {
         let (mean, most) = (percent(g.utilisation), percent(g.utilisation_max));
         out.push_str(&format!("| {} | {} | {mean} | {most} | {} |\n", g.name, g.links, bytes(g.queue_max_bytes)));
+    }
+    for note in &report.notes {
+        out.push_str(&format!("\n{}.\n", escape(note)));
     }
     if !report.expect.is_empty() {
         out.push_str("\n| expected | bound | value | |\n|---|--:|--:|---|\n");
@@ -69,20 +84,21 @@ fn collectives(rows: Vec<[String; 8]>) -> String {
 /// One row per run.
 pub fn rows(title: &str, rows: &[Row]) -> String {
     let mut out = format!(
-        "# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | trimmed | resent |\n"
+        "# {title}\n\n| | flows | FCT mean | p50 | p99 | max | goodput per host | dropped | lost | trimmed | resent |\n"
     );
-    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for row in rows {
         let r = &row.report;
         let times = [r.fct_us.mean, r.fct_us.p50, r.fct_us.p99, r.fct_us.max].map(us).join(" | ");
         let p = &r.packets;
         out.push_str(&format!(
-            "| {} | {}/{} | {times} | {} | {} | {} | {:.2} % |\n",
+            "| {} | {}/{} | {times} | {} | {} | {} | {} | {:.2} % |\n",
             escape(&row.label),
             r.flows.finished,
             r.flows.total,
             gbps(r.goodput_gbps.mean_per_host),
-            count(p.dropped + p.lost),
+            count(p.dropped),
+            count(p.lost),
             count(p.trimmed),
             100.0 * p.retransmitted_share
         ));

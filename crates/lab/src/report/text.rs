@@ -28,8 +28,17 @@ pub fn report(report: &Report) -> String {
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }
+    for why in report.why.iter().filter(|w| w.name == "slowest" || w.kind == "collective" || w.kind == "chain").take(5)
+    {
+        if !why.sentence.is_empty() {
+            line(format!("{}.", why.sentence));
+        }
+    }
     if !report.expect.is_empty() {
         line(expect_table(report));
+    }
+    for note in &report.notes {
+        line(format!("note: {note}"));
     }
     line(run_line(report));
     out
@@ -48,6 +57,7 @@ pub fn rows(rows: &[Row]) -> String {
             "max",
             "goodput/host",
             "dropped",
+            "lost",
             "trimmed",
             "resent",
             "timeouts",
@@ -68,7 +78,8 @@ pub fn rows(rows: &[Row]) -> String {
         }
         cells.push(right(gbps(r.goodput_gbps.mean_per_host)));
         let p = &r.packets;
-        cells.push(right(count(p.dropped + p.lost)));
+        cells.push(right(count(p.dropped)));
+        cells.push(right(count(p.lost)));
         cells.push(right(count(p.trimmed)));
         cells.push(right(format!("{:.2} %", 100.0 * p.retransmitted_share)));
         cells.push(right(count(p.timeouts)));
@@ -265,7 +276,7 @@ fn packets_table(report: &Report) -> String {
         ["delivered", &count(p.delivered), "trimmed", &count(p.trimmed), "lost to faults", &count(p.lost)],
         ["sent again", &count(p.retransmitted), "NACKs", &count(p.nacks), "timeouts", &count(p.timeouts)],
         ["acknowledgements", &count(p.acks), "CNPs", &count(p.notifications), "duplicates", &count(p.duplicates)],
-        ["", "", "PFC pauses", &count(p.pauses), "", ""],
+        ["under way at the end", &count(p.under_way), "PFC pauses", &count(p.pauses), "discarded", &count(p.discarded)],
     ];
     for row in rows {
         let cells = row.iter().enumerate().map(|(i, text)| if i % 2 == 1 { right(*text) } else { Cell::new(text) });

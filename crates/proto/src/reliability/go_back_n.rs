@@ -93,6 +93,10 @@ impl Reliability for GoBackN {
         self.cursor < self.backlog.end() && self.cursor - self.board.una() < Psn::MODULUS / 4
     }
 
+    fn is_held(&self) -> bool {
+        self.cursor < self.backlog.end()
+    }
+
     fn next(&mut self, _: Time) -> Option<Segment> {
         let segment = (self.cursor < self.backlog.end()).then(|| self.backlog.segment(self.cursor))?;
         Some(Segment { again: self.cursor < self.board.next(), ..segment })

@@ -250,6 +250,10 @@ impl Reliability for SelectiveRepeat {
             && self.board.in_flight().0 < self.flight_max
     }
 
+    fn is_held(&self) -> bool {
+        !self.failed() && self.board.next() < self.backlog.end()
+    }
+
     fn next_is_urgent(&self) -> bool {
         self.recovery.is_some() && !self.repairs.is_empty()
     }

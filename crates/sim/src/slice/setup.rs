@@ -183,6 +183,8 @@ impl<'a> Slice<'a> {
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
             flows: vec![FlowRecord::default(); plan.flows.len()],
+            under_way: BTreeMap::new(),
+            times: Vec::new(),
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),

@@ -3,7 +3,7 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
     byte_unit, collectives, duration, figure, heading, parameters, rate_phrase, rate_unit, scenario_text, stat, table,
-    time_unit, times, watched,
+    time_unit, times, watched, why,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{GroupSeriesFacts, Report, SeriesFacts, cost};
@@ -24,7 +24,9 @@ pub(super) fn body(report: &Report, scenario: &str) -> String {
         out.push_str(&utilisation_over_time(series));
         out.push_str(&watched::charts(series, report.flows.total));
     }
-    out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("</div>\n");
+    out.push_str(&why::chart(&report.why));
+    out.push_str("<h2>In the fabric</h2><div class=\"charts\">\n");
     out.push_str(&utilisation(report));
     out.push_str(&packets(report));
     out.push_str("</div>\n");
