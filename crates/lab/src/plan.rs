@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::plan::{Routing, Start};
-use strandway_sim::{Measurements, Plan};
+use strandway_sim::plan::{PortSettings, Routing, Start, environment};
+use strandway_sim::{Measurements, Plan, Topology};
 use toml::Value;
 
 /// A scenario understood: the simulator's plan, and what reports need beyond it.
@@ -55,6 +55,7 @@ pub struct Experiment {
     pub ideal: Span,
     auto_sample: Span,
     sampled: bool,
+    capture_limit: usize,
 }
 
 /// Where a scenario comes from, and what it says after all changes.
@@ -110,9 +111,10 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     });
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
+    let patience = patience(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
-        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(Span::from_ms(10).0))),
+        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");
@@ -175,6 +177,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         ideal,
         auto_sample,
         sampled: run.sample != Sample::Unset,
+        capture_limit: run.capture_limit,
     };
     experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
     let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
@@ -220,6 +223,16 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     }
     notes.dedup();
     notes
+}
+
+/// What a run may take beyond its work: ten round trips, each with the longest of the profiles' retransmission timeouts, and at
+/// least 10 ms.
+fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
+    let round = |profile: &Arc<Profile>| {
+        let environment = environment(topology, ports, profile);
+        (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
+    };
+    profiles.iter().map(round).fold(Span::from_ms(10), Span::max)
 }
 
 /// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose
@@ -302,7 +315,7 @@ impl Experiment {
     /// Records packets: of what the scenario names, else of the first host.
     pub fn with_capture(&mut self) {
         if self.plan.capture.is_none() {
-            self.plan.capture = run::capture("host0", 1_000_000, &self.plan.topology).ok();
+            self.plan.capture = run::capture("host0", self.capture_limit, &self.plan.topology).ok();
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Its JSON form is the format that scripts depend on: fields are added, never renamed.
 
+mod capacity;
 pub(crate) mod cost;
 pub mod csv;
 pub mod html;
@@ -10,6 +11,7 @@ mod make;
 pub mod markdown;
 mod series;
 pub mod text;
+mod why;
 
 use crate::plan::Origin;
 use serde::Serialize;
@@ -17,6 +19,7 @@ use std::collections::BTreeMap;
 
 pub use cost::{CostFacts, TableFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
+pub use why::WhyFacts;
 
 /// [`Report::world`] of a simulated run.
 pub(crate) const SIMULATED: &str = "simulated";
@@ -80,6 +83,8 @@ pub struct Report {
     pub other_profiles: Vec<String>,
     /// Collectives.
     pub collectives: Vec<CollectiveFacts>,
+    /// What limited the slowest flows, each class and each collective.
+    pub why: Vec<WhyFacts>,
     /// The scenario's bounds and whether they were met.
     pub expect: Vec<Expectation>,
     /// What broke, and when.
@@ -202,7 +207,8 @@ pub struct SlowFlow {
 }
 
 /// A distribution; values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest value
-/// that at least that share of all values do not exceed.
+/// that at least that share of all values do not exceed. A flow that did not finish counts as one that takes for ever: what
+/// would fall on such a flow is absent.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Spread {
@@ -213,16 +219,18 @@ pub struct Spread {
     pub p99: Option<f64>,
     pub p999: Option<f64>,
     pub max: Option<f64>,
+    /// Flows that have no value, since they did not finish. Those that were never posted count, too.
+    pub unfinished: u64,
 }
 
-/// Payload rates from the first posting to the last arrival.
+/// Payload rates, from the first posting until the last flow had arrived; where a flow never did, until the last byte arrived.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Goodput {
     /// All payload, divided by the number of hosts that send.
     pub mean_per_host: f64,
     /// All payload.
     pub total: f64,
-    /// Of single flows: bytes over completion time.
+    /// Of single flows: bytes over completion time; zero of a flow that did not finish.
     pub per_flow: Spread,
 }
 
@@ -245,6 +253,15 @@ pub struct Packets {
     pub retransmitted: u64,
     /// Data packets that arrived whole though they were here already.
     pub duplicates: u64,
+    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), or beyond the receiver's window.
+    pub discarded: u64,
+    /// Of the dropped packets, those that were no whole data packets: control packets and trimmed ones.
+    pub dropped_control: u64,
+    /// Of the lost packets, those that were no whole data packets.
+    pub lost_control: u64,
+    /// Whole data packets that were still on their way at the end: sent = delivered + duplicates + discarded + trimmed +
+    /// dropped - dropped_control + lost - lost_control + under_way.
+    pub under_way: u64,
     /// Acknowledgements sent.
     pub acks: u64,
     /// NACKs sent.
@@ -330,7 +347,8 @@ pub struct GroupFacts {
     pub rate_gbps: f64,
     /// Bytes that left onto them.
     pub bytes: u64,
-    /// Share of what they could carry in the simulated time: mean over the links.
+    /// Share of what they could carry while there was something to carry, slowed and dead links counted as such: mean over the
+    /// links.
     pub utilisation: f64,
     /// The same of the busiest link.
     pub utilisation_max: f64,
@@ -355,7 +373,7 @@ pub struct GroupFacts {
 pub struct LinkFacts {
     /// Such as `leaf0->spine3`.
     pub name: String,
-    /// Share of what it could carry in the simulated time.
+    /// Share of what it could carry while there was something to carry, at the rate that it had at each time.
     pub utilisation: f64,
     /// Bytes that left onto it.
     pub bytes: u64,

@@ -259,6 +259,7 @@ pub fn run(
     Ok(Measurements {
         end,
         simulated: if end == End::Finished { last } else { stopped.max(last) },
+        last_arrival: flows.iter().filter_map(|flow| flow.received).max().unwrap_or(Time::ZERO),
         packets: sum(&connections),
         flows,
         connections,

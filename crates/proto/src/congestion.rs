@@ -54,6 +54,20 @@ pub enum LossKind {
     TimedOut,
 }
 
+/// Why a window or rate was cut last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// It never was.
+    #[default]
+    Never,
+    /// Marks, or notifications of them.
+    Marks,
+    /// Delay.
+    Delay,
+    /// A lost or trimmed packet.
+    Loss,
+}
+
 /// What one lost packet tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossSample {
@@ -81,6 +95,10 @@ pub trait Congestion: Send {
     fn on_notification(&mut self, _now: Time) {}
     /// Wire bytes that may be in flight.
     fn window(&self) -> Bytes;
+    /// Why the window or rate was cut last: for reports, nothing depends on it.
+    fn last_cut(&self) -> Cut {
+        Cut::Never
+    }
     /// The pacing rate at `now`, if it paces below the line rate. Time-driven controls catch up with their timers here.
     fn rate(&mut self, _now: Time) -> Option<Rate> {
         None
@@ -238,5 +256,8 @@ impl Congestion for AnyCongestion {
     #[inline]
     fn rate(&mut self, now: Time) -> Option<Rate> {
         each!(self, c => c.rate(now))
+    }
+    fn last_cut(&self) -> Cut {
+        each!(self, c => c.last_cut())
     }
 }

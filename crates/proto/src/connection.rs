@@ -3,6 +3,7 @@
 mod paths;
 mod sharing;
 
+use crate::account::{Clock, Doing, Spent, Wait, Waits};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
@@ -36,6 +37,23 @@ enum Idle {
     Failed,
 }
 
+/// What a connection has only when it has been used: an idle one stays small.
+struct Aside {
+    clock: Clock,
+    waits: Waits,
+    /// When the last CNP left; [`Time::NEVER`] before the first.
+    last_cnp: Time,
+    /// Was the last packet one that was sent again?
+    again: bool,
+}
+
+impl Aside {
+    #[cold]
+    fn new() -> Box<Aside> {
+        Box::new(Aside { clock: Clock::default(), waits: Waits::default(), last_cnp: Time::NEVER, again: false })
+    }
+}
+
 /// Control packets that an input calls for, in order.
 pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
@@ -48,8 +66,8 @@ pub(crate) struct Connection {
     packet: u32,
     base_rtt: Span,
     pace_at: Time,
-    /// When the last CNP left; [`Time::NEVER`] before the first.
-    last_cnp: Time,
+    /// What it needs from its first message or data packet on.
+    aside: Option<Box<Aside>>,
     pub(crate) reliability: AnyReliability,
     congestion: AnyCongestion,
     path: AnyPath,
@@ -86,7 +104,7 @@ impl Connection {
             packet: environment.packet.0 as u32,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
-            last_cnp: Time::NEVER,
+            aside: None,
             reliability: profile.reliability.build(&profile.transport, environment),
             congestion: profile.congestion.build(environment),
             path: profile.path.build(environment, random),
@@ -150,11 +168,61 @@ impl Connection {
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let parts = self.reliability.touch() ^ self.congestion.window().0 ^ self.receiver.touch();
-        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0
+        let aside = self.aside.as_ref().map_or(0, |a| a.clock.heard.0 ^ a.waits.packets);
+        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0 ^ aside
     }
 
-    pub(crate) fn post(&mut self, message: Message) {
+    pub(crate) fn post(&mut self, now: Time, message: Message) {
+        let active = self.is_active();
+        let aside = self.aside.get_or_insert_with(Aside::new);
+        if !active && !aside.clock.doing.is_sending() {
+            aside.clock.turn_to(now, Doing::Idle);
+        }
         self.reliability.open(message);
+    }
+
+    /// Where its time went up to `now`.
+    pub(crate) fn spent(&mut self, now: Time) -> Spent {
+        self.aside.get_or_insert_with(Aside::new).clock.read(now)
+    }
+
+    /// What its packets met on their way.
+    pub(crate) fn waits(&self) -> Waits {
+        self.aside.as_ref().map_or_else(Waits::default, |a| a.waits)
+    }
+
+    /// What it does at `now`, where its window, or the one it shares, is `open`.
+    fn doing(&self, now: Time, open: bool, again: bool) -> Doing {
+        if self.reliability.has_next() {
+            if open && now >= self.pace_at { Doing::Line } else { Doing::window(self.congestion.last_cut()) }
+        } else if self.reliability.is_held() {
+            Doing::Range
+        } else if self.reliability.in_flight().0 == 0 {
+            Doing::Idle
+        } else if again {
+            Doing::Recovery
+        } else {
+            Doing::Tail
+        }
+    }
+
+    /// After an input: what it does from now on. `open` says whether a window is that it shares, `paused` whether all ports
+    /// are. What is ready goes on sending until it is asked and has nothing.
+    #[inline]
+    pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, paused: bool) {
+        if let Some(aside) = &self.aside
+            && !(self.ready && !paused && aside.clock.doing.is_sending())
+        {
+            let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), aside.again);
+            self.turn_to(now, if paused && doing == Doing::Line { Doing::Paused } else { doing });
+        }
+    }
+
+    #[inline]
+    fn turn_to(&mut self, now: Time, doing: Doing) {
+        if let Some(aside) = &mut self.aside {
+            aside.clock.turn_to(now, doing);
+        }
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
@@ -205,9 +273,14 @@ impl Connection {
             return Polled::Packet(self.path_probe(probe), true);
         }
         if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
+            let again = self.aside.as_ref().is_some_and(|a| a.again);
+            self.turn_to(now, self.doing(now, self.window_open(), again));
             return if probes { Polled::NoPort } else { Polled::Blocked };
         }
-        let Some(path) = self.next_path(now, free) else { return Polled::NoPort };
+        let Some(path) = self.next_path(now, free) else {
+            self.turn_to(now, Doing::Line);
+            return Polled::NoPort;
+        };
         let Some(segment) = self.reliability.next(now) else {
             unreachable!("a reliability that has a next packet gives it")
         };
@@ -227,6 +300,16 @@ impl Connection {
         self.stats.sent += 1;
         self.stats.retransmitted += u64::from(segment.again);
         let more = self.reliability.has_next();
+        let doing = match (more, segment.again) {
+            (true, false) => Doing::Line,
+            (true, true) => Doing::Recovery,
+            (false, again) => self.doing(now, true, again),
+        };
+        if let Some(aside) = &mut self.aside {
+            aside.again = segment.again;
+            aside.clock.heard = now;
+            aside.clock.turn_to(now, doing);
+        }
         let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
         let turn = self.profile.transport.ack_every.0;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
@@ -239,6 +322,7 @@ impl Connection {
             message: segment.message,
             offset: segment.offset,
             length: segment.length,
+            wait: Wait::default(),
         };
         Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
     }
@@ -344,21 +428,34 @@ impl Connection {
             let in_flight = self.in_flight();
             self.congestion.on_loss(&LossSample { now, kind: lost.kind, bytes: lost.bytes, in_flight });
         }
-        self.stats.timeouts += u64::from(timed_out);
+        if timed_out {
+            self.stats.timeouts += 1;
+            if let Some(aside) = &mut self.aside {
+                aside.clock.timed_out(now);
+            }
+        }
     }
 
     #[inline]
     pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) {
-        let Ok(arrival) = self.receiver.on_data(data, packet.flags, packet.path) else {
+        let whole = !packet.flags.has(Flags::TRIMMED);
+        let arrival = self.receiver.on_data(data, packet.flags, packet.path);
+        let waits = &mut self.aside.get_or_insert_with(Aside::new).waits;
+        waits.arrived(data.wait);
+        let Ok(arrival) = arrival else {
             self.stats.invalid += 1;
+            waits.discarded += u64::from(whole);
             return;
         };
         let marked = packet.flags.has(Flags::CE);
         if arrival.fresh {
             self.stats.delivered += 1;
             self.stats.delivered_bytes += u64::from(data.length);
+            waits.last_arrival = now;
+        } else {
+            self.stats.duplicates += u64::from(arrival.duplicate);
+            waits.discarded += u64::from(whole && !arrival.duplicate);
         }
-        self.stats.duplicates += u64::from(arrival.duplicate);
         self.stats.marked += u64::from(marked);
         self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
         let shunned = arrival.fresh && self.shuns(packet.path, marked);
@@ -373,8 +470,12 @@ impl Connection {
             reply(self.control(path, flags, Header::Nack(nack)));
         }
         let interval = self.profile.transport.cnp_interval;
-        if marked && interval > Span::ZERO && (self.last_cnp == Time::NEVER || now.since(self.last_cnp) >= interval) {
-            self.last_cnp = now;
+        if marked
+            && interval > Span::ZERO
+            && let Some(aside) = &mut self.aside
+            && (aside.last_cnp == Time::NEVER || now.since(aside.last_cnp) >= interval)
+        {
+            aside.last_cnp = now;
             reply(self.control(packet.path, Flags::NONE, Header::Cnp));
         }
     }
@@ -413,6 +514,11 @@ impl Connection {
         if let Some(rtt) = settled.rtt.filter(|&rtt| rtt < self.base_rtt) {
             self.base_rtt = rtt;
             self.reliability.on_base_rtt(rtt);
+        }
+        if settled.packets > 0
+            && let Some(aside) = &mut self.aside
+        {
+            aside.clock.heard = now;
         }
         let in_flight = self.in_flight();
         self.congestion.on_ack(&AckSample {

@@ -3,6 +3,7 @@
 mod contexts;
 mod ports;
 
+use crate::account::{Spent, Waits};
 use crate::connection::{Connection, Polled};
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
@@ -80,6 +81,8 @@ pub struct Endpoint {
     up: u32,
     /// The ports that our NIC has.
     nic: u32,
+    /// The ports whose data class is paused, one bit each.
+    paused: u32,
     /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
     contexts: Vec<contexts::Context>,
@@ -126,6 +129,7 @@ impl Endpoint {
             ports: None,
             up: u32::MAX,
             nic: 0,
+            paused: 0,
             planes_differ: false,
             contexts: Vec::new(),
             destinations: BTreeMap::new(),
@@ -155,7 +159,7 @@ impl Endpoint {
         if self.connections[to.0 as usize].is_to_join() {
             self.join(to.0);
         }
-        self.connections[to.0 as usize].post(message);
+        self.connections[to.0 as usize].post(now, message);
         self.settle(now, to.0);
     }
 
@@ -269,7 +273,26 @@ impl Endpoint {
         if shares {
             self.queue_up(id);
         }
+        self.keep_time(now, id);
         self.arm(now, id);
+    }
+
+    /// What a connection does from now on.
+    #[inline]
+    fn keep_time(&mut self, now: Time, id: u32) {
+        let paused = self.up & self.nic & !self.paused == 0;
+        let open = self.connections[id as usize].context().map(|c| self.contexts[c as usize].is_open);
+        self.connections[id as usize].keep_time(now, open, paused);
+    }
+
+    /// PFC has paused the data class of a port, or lets it go on. The world must not offer a paused port for data; this is for
+    /// reports only.
+    pub fn handle_pause(&mut self, now: Time, port: u8, on: bool) {
+        let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
+        self.paused = if on { self.paused | bit } else { self.paused & !bit };
+        for i in 0..self.ready.len() {
+            self.keep_time(now, self.ready[i]);
+        }
     }
 
     #[inline]
@@ -399,6 +422,32 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn stats(&self, connection: ConnectionId) -> &ConnectionStats {
         &self.connections[connection.0 as usize].stats
+    }
+
+    /// Where a connection's time went up to `now`, as a sender. The difference of two readings adds up to the time between
+    /// them.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn spent(&mut self, now: Time, connection: ConnectionId) -> Spent {
+        self.connections[connection.0 as usize].spent(now)
+    }
+
+    /// Has a connection something to send that it never sent yet, or that it has to send again?
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn has_unsent(&self, connection: ConnectionId) -> bool {
+        let reliability = &self.connections[connection.0 as usize].reliability;
+        reliability.has_next() || reliability.is_held()
+    }
+
+    /// What the data packets that came to a connection met on their way.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn waits(&self, connection: ConnectionId) -> Waits {
+        self.connections[connection.0 as usize].waits()
     }
 
     /// A connection's profile.

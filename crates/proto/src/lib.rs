@@ -4,6 +4,7 @@
 //! thread, file or payload byte; the simulator and the UDP node are two small loops around the same [`Endpoint`].
 #![doc = include_str!("../README.md")]
 
+pub mod account;
 pub mod bitmap;
 pub mod congestion;
 mod connection;

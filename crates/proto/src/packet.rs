@@ -2,6 +2,7 @@
 //!
 //! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
 
+pub use crate::account::Wait;
 use crate::units::Bytes;
 
 /// A host (one NIC, whatever its number of ports), numbered from 0.
@@ -197,6 +198,8 @@ pub struct Data {
     pub offset: Offset,
     /// Payload bytes; kept when the payload is trimmed away.
     pub length: u16,
+    /// Where a simulated packet waited longest. No wire format carries it.
+    pub wait: Wait,
 }
 
 impl Data {

@@ -37,6 +37,12 @@ impl Environment {
         self.rate.bytes_in(self.base_rtt)
     }
 
+    /// No retransmission timeout is shorter: on a path this long, a shorter one would send everything again before its
+    /// acknowledgement can be here.
+    pub fn timeout_min(&self) -> Span {
+        self.base_rtt * 2
+    }
+
     /// BDP relative to 100 Gb/s times 12 us, the scale `a` of UEC and STrack.
     pub fn bdp_scale(&self) -> f64 {
         self.bdp().0 as f64 / 150_000.0

@@ -60,6 +60,11 @@ pub trait Reliability: Send {
     fn open(&mut self, message: Message);
     /// Is there a packet to send, window permitting?
     fn has_next(&self) -> bool;
+    /// Without a next packet: is there something to send all the same, which the range of PSNs or a cap on bytes in flight
+    /// holds back? For reports.
+    fn is_held(&self) -> bool {
+        false
+    }
     /// Is the next packet one that may leave although the window is full (a retransmission in fast recovery)?
     fn next_is_urgent(&self) -> bool {
         false
@@ -163,6 +168,16 @@ impl ReliabilityConfig {
         }
     }
 
+    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
+    /// No less than two base RTTs.
+    pub fn timeout(&self, environment: &Environment) -> Span {
+        match self {
+            ReliabilityConfig::GoBackN(c) => c.timeout(environment),
+            ReliabilityConfig::SelectiveRepeat(c) => c.timeout(c.holes, environment),
+            ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
+        }
+    }
+
     /// The sender's half for one connection.
     pub fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
         match self {
@@ -201,6 +216,10 @@ impl Reliability for AnyReliability {
     #[inline]
     fn has_next(&self) -> bool {
         each!(self, r => r.has_next())
+    }
+    #[inline]
+    fn is_held(&self) -> bool {
+        each!(self, r => r.is_held())
     }
     #[inline]
     fn next_is_urgent(&self) -> bool {

@@ -9,7 +9,9 @@ use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strandway_proto::congestion::CongestionConfig;
-use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
+use strandway_proto::packet::{
+    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
+};
 use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::{GoBackNConfig, ReliabilityConfig, SelectiveRepeatConfig};
 use strandway_proto::rng::{Random, StreamKind};
@@ -338,7 +340,13 @@ fn endpoint(world: &World, connections: u32) -> Endpoint {
 }
 
 fn data_packet(world: &World, psn: u64, path: PathId, flags: Flags) -> Packet {
-    let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(psn * 4096), length: 4096 };
+    let data = Data {
+        psn: Psn::new(psn),
+        message: MessageId(0),
+        offset: Offset::new(psn * 4096),
+        length: 4096,
+        wait: Wait::default(),
+    };
     Packet {
         source: HostId(1),
         destination: HostId(0),
@@ -358,7 +366,13 @@ fn psns() -> impl Strategy<Value = u64> {
 fn headers() -> impl Strategy<Value = Header> {
     let offsets = prop_oneof![Just(0), 0u64..1 << 20, (u64::MAX - 10_000)..=u64::MAX, any::<u64>()];
     let data = (psns(), 0u32..4, offsets, any::<u16>()).prop_map(|(psn, message, offset, length)| {
-        Header::Data(Data { psn: Psn::new(psn), message: MessageId(message), offset: Offset::new(offset), length })
+        Header::Data(Data {
+            psn: Psn::new(psn),
+            message: MessageId(message),
+            offset: Offset::new(offset),
+            length,
+            wait: Wait::default(),
+        })
     });
     let bits = prop_oneof![Just(0u64), Just(u64::MAX), Just(1 << 63), any::<u64>(), (0u64..256)];
     let ack = (psns(), psns(), bits, psns(), any::<u32>(), any::<u32>(), any::<u16>()).prop_map(

@@ -3,7 +3,9 @@
 mod operations;
 
 use std::path::PathBuf;
-use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
+use strandway_proto::packet::{
+    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
+};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
@@ -15,7 +17,13 @@ fn corpus(target: &str) -> PathBuf {
 /// The inputs that fuzzing starts from, by file name: one packet of each kind, in each format, bare and in a frame.
 fn wire_seeds() -> Vec<(String, Vec<u8>)> {
     let data = |offset, length| {
-        Header::Data(Data { psn: Psn::new(0xff_fffe), message: MessageId(7), offset: Offset::new(offset), length })
+        Header::Data(Data {
+            psn: Psn::new(0xff_fffe),
+            message: MessageId(7),
+            offset: Offset::new(offset),
+            length,
+            wait: Wait::default(),
+        })
     };
     let ack = Header::Ack(Ack {
         cumulative: Psn::new(0),

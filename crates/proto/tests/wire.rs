@@ -1,7 +1,9 @@
 //! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
 
 use proptest::prelude::*;
-use strandway_proto::packet::{Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits};
+use strandway_proto::packet::{
+    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
+};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, Outer, WireError, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
@@ -31,7 +33,7 @@ fn header() -> impl Strategy<Value = Header> {
     let offset = prop_oneof![Just(0), any::<u64>()];
     prop_oneof![
         3 => (psn(), any::<u32>(), offset, 0u16..60_000).prop_map(|(psn, message, offset, length)| {
-            Header::Data(Data { psn, message: MessageId(message), offset: Offset::new(offset), length })
+            Header::Data(Data { psn, message: MessageId(message), offset: Offset::new(offset), length, wait: Wait::default() })
         }),
         3 => (psn(), psn(), any::<u64>(), psn(), path(), any::<u32>(), any::<u16>()).prop_map(
             |(cumulative, sack_base, sack, acked, path, received, out_of_order)| {
@@ -202,6 +204,7 @@ fn data(offset: u64, flags: Flags) -> Packet {
             message: MessageId(9),
             offset: Offset::new(offset),
             length: 4096,
+            wait: Wait::default(),
         }),
     }
 }

@@ -1,6 +1,7 @@
 //! What a run measured.
 
 use strandway_proto::Packet;
+use strandway_proto::account::{Spent, Waits};
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -13,12 +14,18 @@ pub struct Measurements {
     pub end: End,
     /// When the last flow finished, or the run was cut short.
     pub simulated: Time,
+    /// When the last payload arrived that was not there yet.
+    pub last_arrival: Time,
     /// Events processed.
     pub events: u64,
     /// Packets (data, trimmed or control) that left one port onto one link.
     pub packet_hops: u64,
     /// Per flow, in the plan's order.
     pub flows: Vec<FlowRecord>,
+    /// Per flow, in the plan's order: where its time went.
+    pub times: Vec<FlowTime>,
+    /// Per connection, in the plan's order: what its data packets met on their way, as the receiver saw it.
+    pub waits: Vec<Waits>,
     /// Per connection, in the plan's order: the sender's and the receiver's counters added up.
     pub connections: Vec<strandway_proto::ConnectionStats>,
     /// Sums over all.
@@ -68,6 +75,22 @@ impl FlowRecord {
     }
 }
 
+/// Where a flow's time went, from its posting to its sender's completion or the end of the run. All of it adds up to that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowTime {
+    /// Until its first packet left, while its connection was busy with flows posted before it.
+    pub behind: Span,
+    /// From then on, or from its posting.
+    pub spent: Spent,
+}
+
+impl FlowTime {
+    /// All of it.
+    pub fn total(&self) -> Span {
+        self.behind + self.spent.total()
+    }
+}
+
 /// Sums over the whole fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounters {
@@ -87,6 +110,12 @@ pub struct PacketCounters {
     pub retransmitted: u64,
     /// Data packets that arrived whole though they were here already.
     pub duplicates: u64,
+    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), or beyond the receiver's window.
+    pub discarded: u64,
+    /// Those of the dropped that were no whole data packets: control packets and trimmed ones.
+    pub dropped_control: u64,
+    /// Those of the lost that were no whole data packets.
+    pub lost_control: u64,
     /// Acknowledgements sent.
     pub acks: u64,
     /// NACKs sent.
@@ -97,6 +126,16 @@ pub struct PacketCounters {
     pub timeouts: u64,
     /// PFC pause frames sent.
     pub pauses: u64,
+}
+
+impl PacketCounters {
+    /// Whole data packets that were neither received nor trimmed, dropped or lost: they are still on their way.
+    pub fn under_way(&self) -> u64 {
+        let received = self.delivered + self.duplicates + self.discarded;
+        let dropped = self.dropped - self.dropped_control;
+        let lost = self.lost - self.lost_control;
+        self.sent.saturating_sub(received + self.trimmed + dropped + lost)
+    }
 }
 
 /// One directed link, that is, the port that feeds it.
@@ -118,6 +157,10 @@ pub struct LinkCounters {
     pub queue_max: Bytes,
     /// How long the data class was paused.
     pub paused: Span,
+    /// Of the bytes that left onto it, those that left while it was down.
+    pub bytes_down: u64,
+    /// When the last packet had left onto it.
+    pub last: Time,
 }
 
 /// How packets fared under one entropy value.
@@ -169,7 +212,7 @@ pub struct GroupSeries {
     /// Waiting data at the interval's end, summed over the group's links, bytes.
     pub queued: Vec<u64>,
     /// Waiting data at the interval's end in the fullest of the group's queues, bytes.
-    pub queued_max: Vec<u32>,
+    pub queued_max: Vec<u64>,
 }
 
 /// A recorded packet.

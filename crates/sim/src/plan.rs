@@ -3,8 +3,8 @@
 use crate::fault::FaultPlan;
 use crate::topology::{LinkId, Topology};
 use std::sync::Arc;
-use strandway_proto::units::{Bytes, Span, Time};
-use strandway_proto::{HostId, Profile};
+use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_proto::{Environment, HostId, Profile};
 
 pub use strandway_proto::profile::Routing;
 
@@ -157,4 +157,19 @@ pub struct CapturePlan {
     pub links: Vec<LinkId>,
     /// At most so many packets.
     pub limit: usize,
+}
+
+/// The world as a connection of this profile sees it, its ends aside.
+pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile) -> Environment {
+    let packet = profile.packet_bytes();
+    Environment {
+        rate: Rate(topology.level(0).rate.0 * u64::from(topology.planes())),
+        ports: topology.planes(),
+        base_rtt: topology.base_rtt(packet, Bytes(u64::from(profile.transport.control))),
+        packet,
+        trimming: ports.trim.is_some(),
+        uplinks: [0; 2],
+        paths_in_order: 0,
+        queue: ports.data_queue,
+    }
 }

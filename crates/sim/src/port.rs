@@ -12,7 +12,7 @@ use crate::measure::LinkCounters;
 use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
 use crate::queue::Queue;
 use strandway_proto::rng::Random;
-use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_proto::units::{Bytes, Rate, Span, Time};
 
 /// Control class; strict priority over data.
 pub(crate) const CONTROL: usize = 0;
@@ -61,7 +61,7 @@ pub(crate) struct Port {
     /// Index into the topology's link groups.
     pub(crate) group: u16,
     /// Bytes waiting, per class.
-    pub(crate) queued: [u32; 2],
+    pub(crate) queued: [u64; 2],
     pub(crate) random: Random,
     /// The window in which a visit is due; `u64::MAX` before the first.
     pub(crate) visit: u64,
@@ -71,24 +71,32 @@ pub(crate) struct Port {
 
     /// Eager ports: when a look is due; `u64::MAX` if none is.
     pub(crate) look_at: u64,
-    /// The next point of the time series that it has not contributed to.
-    pub(crate) sampled: u64,
     /// Eager ports: end of the transmission under way, its bytes (0 if none) and the port it came in by.
     pub(crate) serving_until: u64,
     pub(crate) serving_bytes: u32,
     pub(crate) serving_ingress: u32,
-    /// Packets lost here to faults.
-    pub(crate) lost: u32,
     /// Data bytes in this switch that came in from this port's neighbour (PFC).
-    pub(crate) ingress_bytes: u32,
+    pub(crate) ingress_bytes: u64,
     /// Those of them that came in above the threshold: they are in the headroom, not in the shared buffer.
-    pub(crate) ingress_headroom: u32,
+    pub(crate) ingress_headroom: u64,
     /// Have we paused that neighbour?
     pub(crate) ingress_paused: bool,
     /// Rate in bits per second.
     pub(crate) rate: u64,
+}
+
+/// What of a port no packet touches: kept apart, so that a port stays small.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ColdPort {
+    /// The next point of the time series that it has not contributed to.
+    pub(crate) sampled: u64,
+    /// When its data class was paused last, and for how long in all before that, in ps.
     pub(crate) paused_since: u64,
     pub(crate) paused: u64,
+    /// Packets lost here to faults.
+    pub(crate) lost: u32,
+    /// Bytes that left while the link was down.
+    pub(crate) bytes_down: u64,
 }
 
 const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
@@ -98,10 +106,10 @@ const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines"
 pub(crate) struct HotCounters {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    pub(crate) queue_max: u64,
     pub(crate) marked: u32,
     pub(crate) dropped: u32,
     pub(crate) trimmed: u32,
-    pub(crate) queue_max: u32,
 }
 
 impl Port {
@@ -122,17 +130,13 @@ impl Port {
             counters: HotCounters::default(),
             waiting: [Queue::EMPTY; 2],
             look_at: u64::MAX,
-            sampled: 0,
             serving_until: 0,
             serving_bytes: 0,
             serving_ingress: 0,
-            lost: 0,
             ingress_bytes: 0,
             ingress_headroom: 0,
             ingress_paused: false,
             rate: rate.0,
-            paused_since: 0,
-            paused: 0,
         }
     }
 
@@ -177,7 +181,7 @@ impl Port {
         }
     }
 
-    pub(crate) fn counters(&self) -> LinkCounters {
+    pub(crate) fn counters(&self, cold: &ColdPort) -> LinkCounters {
         let c = &self.counters;
         LinkCounters {
             packets: c.packets,
@@ -185,9 +189,11 @@ impl Port {
             marked: c.marked,
             dropped: c.dropped,
             trimmed: c.trimmed,
-            lost: self.lost,
-            queue_max: Bytes(u64::from(c.queue_max)),
-            paused: Span(self.paused),
+            lost: cold.lost,
+            queue_max: Bytes(c.queue_max),
+            paused: Span(cold.paused),
+            bytes_down: cold.bytes_down,
+            last: Time(if c.packets > 0 { self.busy_until } else { 0 }),
         }
     }
 }
@@ -199,8 +205,8 @@ fn whole(rate: Rate) -> u32 {
 /// Thresholds of a port at its present rate, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
-    pub(crate) data: u32,
-    pub(crate) control: u32,
+    pub(crate) data: u64,
+    pub(crate) control: u64,
     pub(crate) trim: Option<u16>,
     pub(crate) ecn: Option<Marking>,
     pub(crate) pfc: Option<PfcSettings>,
@@ -210,8 +216,8 @@ pub(crate) struct Limits {
 /// Marking by queue length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Marking {
-    pub(crate) low: u32,
-    pub(crate) high: u32,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
     /// Probability per byte above `low`.
     pub(crate) slope: f64,
     pub(crate) at_dequeue: bool,
@@ -220,14 +226,14 @@ pub(crate) struct Marking {
 impl Limits {
     /// The limits of a port that runs at `fraction` of its rate, and perhaps leads to a host.
     pub(crate) fn new(settings: &PortSettings, fraction: f64, last_hop: bool) -> Limits {
-        let scaled = |bytes: Bytes| ((bytes.0 as f64 * fraction) as u64).min(u64::from(u32::MAX)) as u32;
+        let scaled = |bytes: Bytes| (bytes.0 as f64 * fraction) as u64;
         Limits {
             data: scaled(settings.data_queue),
             control: scaled(settings.control_queue),
             trim: settings.trim.map(|t| t.size),
             ecn: settings.ecn.filter(|e| e.last_hop || !last_hop).map(|e: EcnSettings| {
                 let (low, high) = (scaled(e.low), scaled(e.high));
-                let slope = if high > low { e.probability / f64::from(high - low) } else { 0.0 };
+                let slope = if high > low { e.probability / (high - low) as f64 } else { 0.0 };
                 Marking { low, high, slope, at_dequeue: e.at_dequeue }
             }),
             pfc: settings.pfc,
@@ -239,7 +245,7 @@ impl Limits {
 impl Marking {
     /// Is a packet marked that sees `queued` bytes?
     #[inline]
-    pub(crate) fn marks(&self, queued: u32, random: &mut Random) -> bool {
-        queued >= self.high || (queued > self.low && random.chance(self.slope * f64::from(queued - self.low)))
+    pub(crate) fn marks(&self, queued: u64, random: &mut Random) -> bool {
+        queued >= self.high || (queued > self.low && random.chance(self.slope * (queued - self.low) as f64))
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Waiting {
     pub(crate) packet: Packet,
     /// The port that it came in by, where ingress is accounted for.
     pub(crate) ingress: u32,
+    /// Since when, in units of 1,024 ps, wrapping.
+    pub(crate) since: u32,
 }
 
 /// Packets in a chunk: with the link to the next one, four cache lines.
@@ -157,7 +159,7 @@ mod tests {
             for (ingress, (which, action)) in steps.into_iter().enumerate() {
                 let ingress = ingress as u32;
                 if action < 6 {
-                    queues[which].push(&mut arena, Waiting { packet, ingress });
+                    queues[which].push(&mut arena, Waiting { packet, ingress, since: 0 });
                     models[which].push_back(ingress);
                 } else {
                     let got = queues[which].pop(&mut arena).map(|w| w.ingress);

@@ -6,7 +6,7 @@
 
 use crate::control::Control;
 use crate::measure::{
-    Captured, End, FlowRecord, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
+    Captured, End, FlowRecord, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
     WatchPoint,
 };
 use crate::meeting::Meeting;
@@ -15,6 +15,7 @@ use crate::slice::{Crossing, Cut, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use strandway_proto::account::Waits;
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -119,6 +120,8 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         end,
         simulated,
         flows: vec![FlowRecord::default(); plan.flows.len()],
+        times: vec![FlowTime::default(); plan.flows.len()],
+        waits: vec![Waits::default(); plan.connections.len()],
         connections: vec![ConnectionStats::default(); plan.connections.len()],
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
@@ -132,8 +135,8 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.received = all.received.or(one.received);
             all.finished = all.finished.or(one.finished);
         }
-        for port in slice.ports() {
-            m.links[port.link as usize] = port.counters();
+        for (link, counters) in slice.counters() {
+            m.links[link.0 as usize] = counters;
         }
         add_packets(&mut m.packets, &slice.packets);
         m.paths.resize(slice.paths.len(), PathCounters::default());
@@ -141,6 +144,10 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.sent += one.sent;
             all.marked += one.marked;
             all.trimmed += one.trimmed;
+        }
+        slice.close_accounts(simulated.0);
+        for &(flow, time) in &slice.times {
+            m.times[flow as usize] = time;
         }
         m.captured.append(&mut slice.captured);
         add_series(&mut series, slice.take_series());
@@ -150,6 +157,9 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
                 if let Some(host) = host.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
                     m.connections[c] += *host.endpoint.stats(id);
                 }
+            }
+            if let Some(host) = connection.destination.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
+                m.waits[c] = host.endpoint.waits(ends.1);
             }
         }
     }
@@ -165,6 +175,10 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         m.packets.retransmitted += c.retransmitted;
         m.packets.duplicates += c.duplicates;
         m.packets.timeouts += c.timeouts;
+    }
+    for w in &m.waits {
+        m.packets.discarded += w.discarded;
+        m.last_arrival = m.last_arrival.max(w.last_arrival);
     }
     for l in &m.links {
         m.packets.dropped += u64::from(l.dropped);
@@ -231,6 +245,8 @@ fn add_all(all: &mut Vec<Vec<u64>>, one: &[Vec<u64>]) {
 
 fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.lost += one.lost;
+    all.lost_control += one.lost_control;
+    all.dropped_control += one.dropped_control;
     all.acks += one.acks;
     all.nacks += one.nacks;
     all.notifications += one.notifications;

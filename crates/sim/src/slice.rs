@@ -17,14 +17,14 @@ use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fault::FaultKind;
-use crate::measure::{Captured, FlowRecord, PacketCounters, PathCounters};
+use crate::measure::{Captured, FlowRecord, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::port::{DATA, Limits, Port, flag};
+use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::LinkId;
-use host::Host;
+use host::{Host, Posted};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use strandway_proto::Packet;
@@ -142,6 +142,8 @@ pub(crate) struct Slice<'a> {
     arena: Arena,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
+    /// The same ports' other half.
+    colds: Vec<ColdPort>,
     /// Stops are the ports of switches, numbered from this one, and behind them, from a new group on, the hosts.
     first_port: u32,
     first_host_stop: u32,
@@ -160,6 +162,9 @@ pub(crate) struct Slice<'a> {
     pub(crate) outbox: Vec<Vec<Crossing>>,
     pub(crate) now: u64,
     pub(crate) flows: Vec<FlowRecord>,
+    /// Flows that this slice's hosts send, and where the time of those went that ended.
+    under_way: BTreeMap<u32, Posted>,
+    pub(crate) times: Vec<(u32, FlowTime)>,
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
@@ -397,10 +402,10 @@ impl<'a> Slice<'a> {
         for host in 0..self.hosts.len() {
             self.run_host(host, limit);
         }
-        for port in &mut self.ports {
+        for (port, cold) in self.ports.iter().zip(&mut self.colds) {
             if port.has(flag::PAUSED) {
-                port.paused += limit.saturating_sub(port.paused_since);
-                port.paused_since = limit;
+                cold.paused += limit.saturating_sub(cold.paused_since);
+                cold.paused_since = limit;
             }
         }
     }
@@ -410,9 +415,10 @@ impl<'a> Slice<'a> {
         self.sampler.take()
     }
 
-    /// This slice's ports, each with its number in the topology.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = &Port> {
-        self.ports.iter().filter(|p| p.link != u32::MAX)
+    /// What this slice's links counted, each with its number in the topology.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (LinkId, LinkCounters)> {
+        let all = self.ports.iter().zip(&self.colds).filter(|(p, _)| p.link != u32::MAX);
+        all.map(|(port, cold)| (LinkId(port.link), port.counters(cold)))
     }
 
     /// When the last thing happened at a host of this slice.

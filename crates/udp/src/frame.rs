@@ -45,7 +45,7 @@
 //! Decoding checks every bound, never panics and allocates nothing.
 
 use core::fmt;
-use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
@@ -271,7 +271,13 @@ pub(crate) fn data_headers(format: WireFormat) -> usize {
         path: PathId(0),
         size: 0,
         flags: Flags::LAST,
-        header: Header::Data(Data { psn: Psn::new(0), message: MessageId(0), offset: Offset::new(0), length: 0 }),
+        header: Header::Data(Data {
+            psn: Psn::new(0),
+            message: MessageId(0),
+            offset: Offset::new(0),
+            length: 0,
+            wait: Wait::default(),
+        }),
     };
     HEADER + wire::header_bytes(format, &packet)
 }

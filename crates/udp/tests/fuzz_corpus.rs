@@ -3,7 +3,7 @@
 mod operations;
 
 use std::path::PathBuf;
-use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn};
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 use strandway_udp::frame::{
@@ -54,7 +54,13 @@ fn cuts() -> Vec<(&'static str, Vec<u8>)> {
         let mut bytes = Vec::new();
         let path = PathId::new(0, 5);
         encode_sealed(&Sealed { kind: Kind::Data, path, credits: 0, connection: 0, counter: 77 }, &mut bytes);
-        let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(0), length: 1_000 };
+        let data = Data {
+            psn: Psn::new(psn),
+            message: MessageId(0),
+            offset: Offset::new(0),
+            length: 1_000,
+            wait: Wait::default(),
+        };
         let packet = Packet {
             source: HostId(0),
             destination: HostId(0),

@@ -8,6 +8,7 @@ mod pivot;
 mod reproduced;
 mod single;
 mod watched;
+mod why;
 
 use self::chart::escape;
 use super::Report;

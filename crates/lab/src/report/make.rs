@@ -1,18 +1,19 @@
 //! Makes a report of what a run measured.
 
+use super::capacity::Capacity;
 use super::{
     ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FaultFacts, FlowFacts, Goodput, GroupFacts,
-    LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series,
+    LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series, why,
 };
 use crate::cost::Tables;
 use crate::plan::{CollectivePlan, Experiment, FaultNote, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
-use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_proto::units::{Bytes, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_sim::plan::Start;
-use strandway_sim::{LinkId, Measurements};
+use strandway_sim::{LinkId, Measurements, Plan};
 
 /// Points of the completion-time curve.
 const CDF_POINTS: usize = 200;
@@ -32,19 +33,23 @@ impl Report {
             pairs.filter(|(m, _)| keep(m)).filter_map(|(m, l)| Some(l.completion()?.as_us() / alone(m))).collect()
         };
         let every = |_: &Message| true;
+        let unfinished = lives.iter().filter(|l| l.finished.is_none()).count();
         let mut times = fct(&every);
         times.sort_unstable_by(f64::total_cmp);
-        let received = lives.iter().filter_map(|l| Some((l.received? - l.started?).as_us())).collect();
+        let received: Vec<f64> = lives.iter().filter_map(|l| Some((l.received? - l.started?).as_us())).collect();
+        let not_received = lives.len() - received.len();
         let classes = experiment.classes.iter().enumerate().map(|(i, name)| {
             let mine = |m: &Message| usize::from(m.class) == i;
             let times = fct(&mine);
+            let total = experiment.messages.iter().filter(|m| mine(m)).count();
+            let unfinished = total - times.len();
             ClassFacts {
                 name: name.clone(),
-                total: experiment.messages.iter().filter(|m| mine(m)).count() as u64,
+                total: total as u64,
                 finished: times.len() as u64,
                 bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum(),
-                fct_us: spread(times),
-                slowdown: spread(slowdown(&mine)),
+                fct_us: spread(times, unfinished),
+                slowdown: spread(slowdown(&mine), unfinished),
                 fairness: jain(
                     experiment
                         .messages
@@ -84,10 +89,10 @@ impl Report {
             },
             fabric: fabric(experiment),
             flows: flows(experiment, measured, &lives),
-            fct_cdf: cdf(&times),
-            fct_us: spread(times),
-            received_us: spread(received),
-            slowdown: spread(slowdown(&every)),
+            fct_cdf: cdf(&times, lives.len()),
+            fct_us: spread(times, unfinished),
+            received_us: spread(received, not_received),
+            slowdown: spread(slowdown(&every), unfinished),
             goodput_gbps: goodput(experiment, measured, &lives),
             packets: Packets {
                 sent: p.sent,
@@ -98,6 +103,10 @@ impl Report {
                 marked: p.marked,
                 retransmitted: p.retransmitted,
                 duplicates: p.duplicates,
+                discarded: p.discarded,
+                dropped_control: p.dropped_control,
+                lost_control: p.lost_control,
+                under_way: p.under_way(),
                 acks: p.acks,
                 nacks: p.nacks,
                 notifications: p.notifications,
@@ -113,9 +122,10 @@ impl Report {
             parameters: parameters(experiment),
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
             collectives: collectives(experiment, &lives),
+            why: why::why(experiment, measured),
             expect: Vec::new(),
             faults: experiment.faults.iter().map(fault).collect(),
-            notes: experiment.notes.clone(),
+            notes: experiment.notes.iter().cloned().chain(notes(plan)).collect(),
             origin: experiment.origin.clone(),
         };
         report.expect = expectations(experiment, &report, &lives);
@@ -195,40 +205,70 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Nearest rank: the smallest value that at least `share` of all values do not exceed.
-fn rank(sorted: &[f64], share: f64) -> Option<f64> {
-    let n = sorted.len();
-    let at = ((share * n as f64).ceil() as usize).clamp(1, n.max(1));
+/// Nearest rank: the smallest value that at least `share` of all values do not exceed, of `all` values of which the largest
+/// are missing.
+fn rank(sorted: &[f64], all: usize, share: f64) -> Option<f64> {
+    let at = ((share * all as f64).ceil() as usize).clamp(1, all.max(1));
     sorted.get(at - 1).copied()
 }
 
-fn spread(mut values: Vec<f64>) -> Spread {
+/// The spread of these values and of `unfinished` more that are larger than all of them.
+fn spread(mut values: Vec<f64>, unfinished: usize) -> Spread {
     values.sort_unstable_by(f64::total_cmp);
-    if values.is_empty() {
-        return Spread::default();
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let all = values.len() + unfinished;
+    let whole = unfinished == 0 && all > 0;
+    let mean = values.iter().sum::<f64>() / all as f64;
+    let rank = |share| rank(&values, all, share);
     Spread {
         min: values.first().copied(),
-        mean: Some(mean),
-        p50: rank(&values, 0.5),
-        p90: rank(&values, 0.9),
-        p99: rank(&values, 0.99),
-        p999: rank(&values, 0.999),
-        max: values.last().copied(),
+        mean: whole.then_some(mean),
+        p50: rank(0.5),
+        p90: rank(0.9),
+        p99: rank(0.99),
+        p999: rank(0.999),
+        max: values.last().copied().filter(|_| whole),
+        unfinished: unfinished as u64,
     }
 }
 
-fn cdf(sorted: &[f64]) -> Vec<[f64; 2]> {
+/// The share of `all` flows that had finished by each of these times.
+fn cdf(sorted: &[f64], all: usize) -> Vec<[f64; 2]> {
     let n = sorted.len();
     let step = n.div_ceil(CDF_POINTS).max(1);
-    let mut points: Vec<[f64; 2]> = (0..n).step_by(step).map(|i| [sorted[i], (i + 1) as f64 / n as f64]).collect();
+    let share = |finished: usize| finished as f64 / all as f64;
+    let mut points: Vec<[f64; 2]> = (0..n).step_by(step).map(|i| [sorted[i], share(i + 1)]).collect();
     if let Some(&last) = sorted.last()
-        && points.last().is_some_and(|p| p[1] < 1.0)
+        && points.last().is_some_and(|p| p[1] < share(n))
     {
-        points.push([last, 1.0]);
+        points.push([last, share(n)]);
     }
     points
+}
+
+/// Profiles of single workloads that would have the switches otherwise.
+fn notes(plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    for profile in plan.profiles.iter().skip(1) {
+        let (wish, ports) = (&profile.switch, &plan.ports);
+        let lacks = [
+            ("PFC", wish.pfc && ports.pfc.is_none()),
+            ("trimming", wish.trimming && !wish.pfc && ports.trim.is_none()),
+            ("ECN marks", wish.ecn_high_bdp > 0.0 && ports.ecn.is_none()),
+        ];
+        let lacks: Vec<&str> = lacks.iter().filter(|(_, lacks)| *lacks).map(|(what, _)| *what).collect();
+        if !lacks.is_empty() {
+            notes.push(format!(
+                "{} flows run without {} here: the switches are as [fabric] and [profile] say",
+                profile.name,
+                lacks.join(" and ")
+            ));
+        }
+        if ports.pfc.is_some() && !wish.pfc {
+            notes.push(format!("{} flows run over switches that pause (PFC) here", profile.name));
+        }
+    }
+    notes.dedup();
+    notes
 }
 
 fn fabric(experiment: &Experiment) -> FabricFacts {
@@ -303,24 +343,19 @@ fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> 
     let last = if lives.iter().all(|l| l.received.is_some()) {
         lives.iter().filter_map(|l| l.received).max().unwrap_or_default()
     } else {
-        measured.simulated
+        measured.last_arrival
     };
     let span = last.since(first);
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
     let senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
     let single = experiment.messages.iter().zip(lives);
-    let single = single.filter_map(|(m, l)| Some(m.bytes as f64 * 8e3 / l.completion()?.0.max(1) as f64));
-    Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow: spread(single.collect()) }
-}
-
-/// How much of what a link could carry in `span` it carried.
-pub(super) fn utilisation(bytes: u64, rate: Rate, span: Span) -> f64 {
-    if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e12 / (rate.0 as f64 * span.0 as f64) }
+    let single = single.map(|(m, l)| l.completion().map_or(0.0, |time| m.bytes as f64 * 8e3 / time.0.max(1) as f64));
+    Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow: spread(single.collect(), 0) }
 }
 
 fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
     let topology = &experiment.plan.topology;
-    let span = measured.simulated.since(Time::ZERO);
+    let capacity = Capacity::new(&experiment.plan, measured);
     let mut facts: Vec<GroupFacts> = topology
         .groups()
         .into_iter()
@@ -337,9 +372,8 @@ fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
         .collect();
     for (i, link) in measured.links.iter().enumerate() {
         let Some(ends) = topology.ends(LinkId(i as u32)) else { continue };
-        let rate = topology.level(ends.level).rate;
         let group = &mut facts[topology.group_index(&ends)];
-        let used = utilisation(link.bytes, rate, span);
+        let used = capacity.share(LinkId(i as u32), link);
         group.bytes += link.bytes;
         group.utilisation += used;
         group.utilisation_max = group.utilisation_max.max(used);
@@ -362,11 +396,8 @@ fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
 
 fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
     let topology = &experiment.plan.topology;
-    let span = measured.simulated.since(Time::ZERO);
-    let heat = |i: usize, l: &LinkCounters| {
-        let ends = topology.ends(LinkId(i as u32))?;
-        (l.packets > 0).then(|| utilisation(l.bytes, topology.level(ends.level).rate, span))
-    };
+    let capacity = Capacity::new(&experiment.plan, measured);
+    let heat = |i: usize, l: &LinkCounters| (l.packets > 0).then(|| capacity.share(LinkId(i as u32), l));
     let mut order: Vec<(f64, u64, usize)> =
         measured.links.iter().enumerate().filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i))).collect();
     let by_heat =
@@ -504,22 +535,31 @@ mod tests {
     #[test]
     fn percentiles_are_by_nearest_rank() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        let s = spread(values);
+        let s = spread(values, 0);
         assert_eq!(
             (s.min, s.p50, s.p90, s.p99, s.p999, s.max),
             (Some(1.0), Some(50.0), Some(90.0), Some(99.0), Some(100.0), Some(100.0))
         );
         assert_eq!(s.mean, Some(50.5));
-        assert_eq!(spread(vec![7.0]).p999, Some(7.0));
-        assert_eq!(spread(Vec::new()).max, None);
+        assert_eq!(spread(vec![7.0], 0).p999, Some(7.0));
+        assert_eq!(spread(Vec::new(), 0).max, None);
+    }
+
+    #[test]
+    fn what_did_not_finish_takes_for_ever() {
+        let s = spread((1..=98).map(f64::from).collect(), 2);
+        assert_eq!((s.min, s.p50, s.p90, s.p99, s.p999), (Some(1.0), Some(50.0), Some(90.0), None, None));
+        assert_eq!((s.mean, s.max, s.unfinished), (None, None, 2));
+        assert_eq!(spread(Vec::new(), 3).p50, None);
+        assert_eq!(cdf(&[1.0, 2.0], 4), [[1.0, 0.25], [2.0, 0.5]]);
     }
 
     #[test]
     fn the_curve_ends_at_one() {
         let times: Vec<f64> = (0..1003).map(f64::from).collect();
-        let curve = cdf(&times);
+        let curve = cdf(&times, times.len());
         assert!(curve.len() <= CDF_POINTS + 1);
         assert_eq!(curve.last(), Some(&[1002.0, 1.0]));
-        assert!(cdf(&[]).is_empty());
+        assert!(cdf(&[], 0).is_empty());
     }
 }

@@ -40,10 +40,22 @@ pub fn report(report: &Report) -> String {
         out.push_str(&collectives(collective_rows(report)));
     }
     out.push_str(
-        "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | timeouts | pauses |\n",
+        "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | duplicates | discarded | timeouts | pauses |\n",
     );
-    out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
-    let counts = [p.sent, p.delivered, p.retransmitted, p.marked, p.trimmed, p.dropped, p.lost, p.timeouts, p.pauses];
+    out.push_str("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n| ");
+    let counts = [
+        p.sent,
+        p.delivered,
+        p.retransmitted,
+        p.marked,
+        p.trimmed,
+        p.dropped,
+        p.lost,
+        p.duplicates,
+        p.discarded,
+        p.timeouts,
+        p.pauses,
+    ];
     out.push_str(&counts.map(count).join(" | "));
     out.push_str(" |\n\n| links | count | use, mean | busiest | longest queue |\n|---|--:|--:|--:|--:|\n");
     for g in &report.links {

@@ -1,10 +1,10 @@
 //! Values over time: what a run's samples become in its report.
 
-use super::make::utilisation;
+use super::capacity::{Capacity, used};
 use crate::plan::Experiment;
 use serde::Serialize;
 use strandway_proto::path::PlaneStates;
-use strandway_proto::units::{Rate, Span};
+use strandway_proto::units::{Bytes, Span};
 use strandway_sim::Measurements;
 use strandway_sim::measure::WatchPoint;
 
@@ -121,14 +121,15 @@ pub(super) fn series(experiment: &Experiment, measured: &Measurements) -> Option
     let by = points.div_ceil(POINTS);
     let merge = Merge { points, by, every: series.every * by as u64 };
     let groups = experiment.plan.topology.groups();
-    let groups = series.groups.iter().zip(&groups).map(|(values, group)| {
-        let all = Rate(group.rate.0 * u64::from(group.links));
-        let most: Vec<u64> = values.queued_max.iter().map(|b| u64::from(*b)).collect();
+    let capacity = Capacity::new(&experiment.plan, measured);
+    let groups = series.groups.iter().zip(&groups).enumerate().map(|(index, (values, group))| {
+        let bytes = merge.sums(&values.bytes);
+        let could = capacity.of_group(index, group.links, group.rate.0, merge.every, bytes.len());
         GroupSeriesFacts {
             name: group.name.clone(),
-            utilisation: merge.sums(&values.bytes).iter().map(|b| utilisation(*b, all, merge.every)).collect(),
+            utilisation: bytes.iter().zip(could).map(|(b, could)| used(Bytes(*b), could)).collect(),
             queued_bytes: merge.peaks(&values.queued),
-            queued_max_bytes: merge.peaks(&most),
+            queued_max_bytes: merge.peaks(&values.queued_max),
         }
     });
     Some(SeriesFacts {

@@ -47,6 +47,12 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }
+    for why in report.why.iter().filter(|w| w.name == "slowest" || w.kind == "collective" || w.kind == "chain").take(5)
+    {
+        if !why.sentence.is_empty() {
+            line(format!("{}.", why.sentence));
+        }
+    }
     if !report.expect.is_empty() {
         line(expect_table(report));
     }
@@ -278,7 +284,7 @@ fn packets_table(report: &Report) -> String {
         ["delivered", &count(p.delivered), "trimmed", &count(p.trimmed), "lost to faults", &count(p.lost)],
         ["sent again", &count(p.retransmitted), "NACKs", &count(p.nacks), "timeouts", &count(p.timeouts)],
         ["acknowledgements", &count(p.acks), "CNPs", &count(p.notifications), "duplicates", &count(p.duplicates)],
-        ["", "", "PFC pauses", &count(p.pauses), "", ""],
+        ["under way at the end", &count(p.under_way), "PFC pauses", &count(p.pauses), "discarded", &count(p.discarded)],
     ];
     for row in rows {
         let cells = row.iter().enumerate().map(|(i, text)| if i % 2 == 1 { right(*text) } else { Cell::new(text) });

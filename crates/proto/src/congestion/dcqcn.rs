@@ -5,7 +5,7 @@
 //! connection that was idle for an hour costs no more than one that was idle for a moment. The results are those of a
 //! model that fires every timer.
 
-use super::{AckSample, Congestion, LossSample};
+use super::{AckSample, Congestion, Cut, LossSample};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -183,6 +183,10 @@ impl Congestion for Dcqcn {
 
     fn window(&self) -> Bytes {
         self.window
+    }
+
+    fn last_cut(&self) -> Cut {
+        if self.notified.is_some() { Cut::Marks } else { Cut::Never }
     }
 
     #[inline]

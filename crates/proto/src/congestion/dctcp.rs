@@ -1,6 +1,6 @@
 //! DCTCP: a window cut in proportion to the share of marked bytes.
 
-use super::{AckSample, Congestion, LossKind, LossSample, at_least};
+use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::Bytes;
@@ -37,6 +37,7 @@ pub struct Dctcp {
     observed: u64,
     /// Was the window cut in this observation window? It then neither shrinks again nor grows.
     reduced: bool,
+    cut: Cut,
 }
 
 const _: () = assert!(size_of::<Dctcp>() <= 192, "DCTCP's state per connection");
@@ -60,6 +61,7 @@ impl Dctcp {
             marked: 0,
             observed: window as u64,
             reduced: false,
+            cut: Cut::Never,
         }
     }
 
@@ -81,8 +83,9 @@ impl Dctcp {
     }
 
     /// Multiplies the window, once per observation window.
-    fn reduce(&mut self, factor: f64) {
+    fn reduce(&mut self, factor: f64, cut: Cut) {
         if !self.reduced {
+            self.cut = cut;
             self.window = at_least(self.window * factor, self.packet);
             self.threshold = self.window;
             self.reduced = true;
@@ -96,7 +99,7 @@ impl Congestion for Dctcp {
         self.acked += bytes;
         if sample.marked {
             self.marked += bytes;
-            self.reduce(1.0 - self.alpha / 2.0);
+            self.reduce(1.0 - self.alpha / 2.0, Cut::Marks);
         } else if !self.reduced {
             let growth = bytes as f64;
             self.window += if self.window < self.threshold { growth } else { self.packet * growth / self.window };
@@ -114,14 +117,14 @@ impl Congestion for Dctcp {
             // A lost packet counts as one that was acknowledged with a mark: under heavy loss few others end the window.
             self.acked += loss.bytes.0;
             self.marked += loss.bytes.0;
-            self.reduce(0.5);
+            self.reduce(0.5, Cut::Loss);
             if self.acked >= self.observed {
                 self.end_window();
             }
         } else if self.window > self.packet {
             // Slow start from one packet up to the threshold, in a new observation window: the old one is as long as
             // the window was, and growth would wait for all of it. Further packets of the same timeout change nothing.
-            self.reduce(0.5);
+            self.reduce(0.5, Cut::Loss);
             self.window = self.packet;
             self.observe();
         }
@@ -129,5 +132,9 @@ impl Congestion for Dctcp {
 
     fn window(&self) -> Bytes {
         Bytes(self.window as u64)
+    }
+
+    fn last_cut(&self) -> Cut {
+        self.cut
     }
 }

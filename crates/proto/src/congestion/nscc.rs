@@ -4,7 +4,7 @@
 //! the room left, grow evenly, shrink by how far the average is above the target, or leave it to the path selector. When
 //! hardly anything gets through, the window falls at once to what did ("quick adapt").
 
-use super::{AckSample, Congestion, LossKind, LossSample, at_least};
+use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Span, Time};
@@ -89,6 +89,7 @@ pub struct Nscc {
     quick_gate: u8,
     fast: bool,
     trigger: bool,
+    cut: Cut,
 }
 
 const _: () = assert!(size_of::<Nscc>() <= 192, "NSCC's state per connection");
@@ -133,6 +134,7 @@ impl Nscc {
             quick_gate: config.quick_gate.min(63) as u8,
             fast: false,
             trigger: false,
+            cut: Cut::Never,
         };
         nscc.window = nscc.window_max();
         nscc
@@ -186,6 +188,7 @@ impl Nscc {
             let suspicious = self.trigger || loss || delay > self.quick_delay;
             let gate = self.window_max() / (1u64 << self.quick_gate) as f64;
             if self.quick_end != Time::ZERO && suspicious && (self.achieved as f64) < gate {
+                self.cut = if self.trigger || loss { Cut::Loss } else { Cut::Delay };
                 self.window = at_least(self.achieved as f64, self.packet());
                 self.to_ignore = in_flight.0;
                 self.trigger = false;
@@ -225,6 +228,7 @@ impl Nscc {
             let factor = 1.0 - self.gamma * (self.average - target) / self.average;
             self.window = at_least(self.window * at_least(factor, self.keep), self.packet());
             self.last_decrease = now;
+            self.cut = Cut::Delay;
         }
     }
 
@@ -247,6 +251,7 @@ impl Nscc {
     }
 
     fn lose(&mut self, bytes: Bytes) {
+        self.cut = Cut::Loss;
         self.window = at_least(self.window - bytes.0 as f64, self.packet());
     }
 }
@@ -294,5 +299,9 @@ impl Congestion for Nscc {
 
     fn window(&self) -> Bytes {
         Bytes(self.window_bytes())
+    }
+
+    fn last_cut(&self) -> Cut {
+        self.cut
     }
 }

@@ -4,7 +4,7 @@
 //! A mark alone means "this path", which the path selector leaves; a high average of the delay over all paths means "the
 //! network", and only then the window falls.
 
-use super::{AckSample, Congestion, LossKind, LossSample, at_least};
+use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -81,6 +81,7 @@ pub struct Strack {
     lost: u32,
     loss_limit: u32,
     pacing: bool,
+    cut: Cut,
 }
 
 const _: () = assert!(size_of::<Strack>() <= 176, "the state of a window");
@@ -120,6 +121,7 @@ impl Strack {
             lost: 0,
             loss_limit: if config.loss_share > 0.0 { (window_max * config.loss_share) as u32 } else { u32::MAX },
             pacing: config.pacing,
+            cut: Cut::Never,
         }
     }
 
@@ -167,6 +169,7 @@ impl Strack {
         if delay <= self.target || self.average <= target || !self.may_decrease(now) {
             return;
         }
+        self.cut = Cut::Delay;
         if delay > self.target_high && self.reset(now) {
             return;
         }
@@ -185,6 +188,7 @@ impl Strack {
         let bytes = loss.bytes.0.min(u64::from(u32::MAX)) as u32;
         self.lost = before.saturating_add(bytes);
         if self.lost > self.loss_limit {
+            self.cut = Cut::Loss;
             self.window -= f64::from(if before > self.loss_limit { bytes } else { self.lost });
         }
     }
@@ -223,11 +227,15 @@ impl Congestion for Strack {
             // Many packets came past a hole: heavy congestion only if the delay says so, too.
             LossKind::Inferred => {
                 if self.delay > self.target_high && self.may_decrease(loss.now) {
+                    self.cut = Cut::Loss;
                     self.reset(loss.now);
                 }
                 self.shed(loss);
             }
-            LossKind::TimedOut | LossKind::Trimmed { .. } => self.window -= loss.bytes.0 as f64,
+            LossKind::TimedOut | LossKind::Trimmed { .. } => {
+                self.cut = Cut::Loss;
+                self.window -= loss.bytes.0 as f64;
+            }
         }
         self.limit();
     }
@@ -243,5 +251,9 @@ impl Congestion for Strack {
         let rtt = self.base_rtt + self.delay;
         let bits_per_second = self.window * 8e12 / rtt.0 as f64;
         Some(Rate(at_least(bits_per_second, 1.0) as u64))
+    }
+
+    fn last_cut(&self) -> Cut {
+        self.cut
     }
 }

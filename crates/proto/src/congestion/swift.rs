@@ -3,7 +3,7 @@
 //! In the form for queueing delay: the base round trip is taken off first, since an 8 us fabric cannot be steered by
 //! targets made for hosts that take 20 us.
 
-use super::{AckSample, Congestion, LossKind, LossSample};
+use super::{AckSample, Congestion, Cut, LossKind, LossSample};
 use crate::parameters;
 use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -59,6 +59,7 @@ pub struct Swift {
     rtt: Span,
     last_decrease: Option<Time>,
     last_timeout: Option<Time>,
+    cut: Cut,
 }
 
 const _: () = assert!(size_of::<Swift>() <= 192, "Swift's state per connection");
@@ -90,6 +91,7 @@ impl Swift {
             rtt: base_rtt,
             last_decrease: None,
             last_timeout: None,
+            cut: Cut::Never,
         };
         swift.window = within(swift.window, 1.0, swift.window_max);
         swift
@@ -104,8 +106,9 @@ impl Swift {
         self.last_decrease.is_none_or(|last| now.since(last) >= self.rtt)
     }
 
-    fn decrease(&mut self, now: Time, factor: f64) {
+    fn decrease(&mut self, now: Time, factor: f64, cut: Cut) {
         if self.may_decrease(now) {
+            self.cut = cut;
             self.window = within(self.window * factor, self.window_min, self.window_max);
             self.last_decrease = Some(now);
         }
@@ -138,7 +141,7 @@ impl Congestion for Swift {
             self.window = within(self.window, self.window_min, self.window_max);
         } else {
             let factor = 1.0 - self.beta * (delay - target) / delay;
-            self.decrease(sample.now, within(factor, 1.0 - self.decrease_max, 1.0));
+            self.decrease(sample.now, within(factor, 1.0 - self.decrease_max, 1.0), Cut::Delay);
         }
     }
 
@@ -149,10 +152,11 @@ impl Congestion for Swift {
             self.timeouts = self.timeouts.saturating_add(1);
         }
         if self.timeouts >= self.timeouts_max {
+            self.cut = Cut::Loss;
             self.window = self.window_min;
             self.last_decrease = Some(loss.now);
         } else {
-            self.decrease(loss.now, 1.0 - self.decrease_max);
+            self.decrease(loss.now, 1.0 - self.decrease_max, Cut::Loss);
         }
     }
 
@@ -167,5 +171,9 @@ impl Congestion for Swift {
         }
         let bits_per_second = self.packet * self.window * 8e12 / self.rtt.0 as f64;
         Some(Rate(within(bits_per_second, 1.0, 1e15) as u64))
+    }
+
+    fn last_cut(&self) -> Cut {
+        self.cut
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Context {
     in_flight: u64,
     members: Vec<u32>,
     /// Has it room for a packet?
-    is_open: bool,
+    pub(super) is_open: bool,
     /// The member that has its turn: it is in the endpoint's ready list.
     holder: Option<u32>,
     /// Members that wait for theirs, and whose it is next, if it waits.

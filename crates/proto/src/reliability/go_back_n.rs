@@ -16,8 +16,15 @@ use std::collections::VecDeque;
 parameters! {
     /// Go-back-N.
     pub struct GoBackNConfig {
-        /// Start again from the oldest packet when nothing was heard of it for so long.
+        /// Start again from the oldest packet when nothing was heard of it for so long; no shorter than two base RTTs.
         rto: Span = Span::from_ms(1), 1.0e6..=1.0e13, "ours: real NICs use 4.096 us * 2^14 = 67 ms, too long for runs of milliseconds";
+    }
+}
+
+impl GoBackNConfig {
+    /// The retransmission timeout.
+    pub(super) fn timeout(&self, environment: &Environment) -> Span {
+        self.rto.max(environment.timeout_min())
     }
 }
 
@@ -36,12 +43,12 @@ pub struct GoBackN {
 
 impl GoBackN {
     /// Nothing sent.
-    pub fn new(config: &GoBackNConfig, transport: &TransportConfig, _: &Environment) -> GoBackN {
+    pub fn new(config: &GoBackNConfig, transport: &TransportConfig, environment: &Environment) -> GoBackN {
         GoBackN {
             backlog: Backlog::new(transport.mtu),
             board: Scoreboard::default(),
             cursor: 0,
-            rto: config.rto,
+            rto: config.timeout(environment),
             deadline: Time::NEVER,
             lost: Vec::new(),
         }
@@ -84,6 +91,10 @@ impl Reliability for GoBackN {
 
     fn has_next(&self) -> bool {
         self.cursor < self.backlog.end() && self.cursor - self.board.una() < Psn::MODULUS / 4
+    }
+
+    fn is_held(&self) -> bool {
+        self.cursor < self.backlog.end()
     }
 
     fn next(&mut self, _: Time) -> Option<Segment> {

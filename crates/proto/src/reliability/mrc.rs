@@ -40,9 +40,9 @@ impl MrcSackConfig {
     }
 
     /// T.
-    fn first_timeout(&self, environment: &Environment) -> Span {
+    pub(super) fn first_timeout(&self, environment: &Environment) -> Span {
         if self.timeout > Span::ZERO {
-            return self.timeout;
+            return self.timeout.max(environment.timeout_min());
         }
         let least = (environment.base_rtt + environment.base_rtt.scaled(self.reorder)) * 3;
         let mut timeout = Span::from_ns(1024);
@@ -52,7 +52,7 @@ impl MrcSackConfig {
                 timeout = timeout * 2;
             }
         }
-        timeout
+        timeout.max(environment.timeout_min())
     }
 
     fn machinery(&self) -> SelectiveRepeatConfig {

@@ -56,7 +56,8 @@ parameters! {
         late_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
         /// Acknowledgements report the window's packets 64 at a time in turn, rather than those around the one that caused them.
         sack_rotates: bool = false, 0.0..=1.0, "ours: strack_fast; false as UEC 1.0";
-        /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming).
+        /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming). No timeout
+        /// is shorter than two base RTTs.
         rto: Span = Span::ZERO, 0.0..=1.0e13, "UEC simulator: 15 us + 6 * queue / rate";
         /// The computed timeout is no shorter than this in a fabric without trimming.
         rto_min: Span = Span::from_us(100), 0.0..=1.0e13, "UEC simulator: default floor of its recovery without trimming";
@@ -77,6 +78,19 @@ impl SelectiveRepeatConfig {
     /// The parameters of IRN.
     pub fn irn() -> SelectiveRepeatConfig {
         SelectiveRepeatConfig { holes: true, flight_bdp: 1.0, ..SelectiveRepeatConfig::default() }
+    }
+
+    /// The retransmission timeout with many packets in flight, where losses are found by holes or otherwise.
+    pub(super) fn timeout(&self, holes: bool, environment: &Environment) -> Span {
+        let port_rate = crate::units::Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
+        let computed = Span::from_us(15) + port_rate.time_for(environment.queue) * 6;
+        let computed = if environment.trimming { computed } else { computed.max(self.rto_min) };
+        let timeout = match (holes, self.rto) {
+            (true, _) => self.rto_high,
+            (false, Span::ZERO) => computed,
+            (false, rto) => rto,
+        };
+        timeout.max(environment.timeout_min())
     }
 }
 
@@ -136,14 +150,6 @@ impl SelectiveRepeat {
         transport: &TransportConfig,
         environment: &Environment,
     ) -> SelectiveRepeat {
-        let port_rate = crate::units::Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
-        let computed = Span::from_us(15) + port_rate.time_for(environment.queue) * 6;
-        let computed = if environment.trimming { computed } else { computed.max(config.rto_min) };
-        let rto = match detection {
-            LossDetection::Holes => config.rto_high,
-            _ if config.rto == Span::ZERO => computed,
-            _ => config.rto,
-        };
         let flight_max = if config.flight_bdp > 0.0 {
             ((environment.bdp().0 as f64 * config.flight_bdp) as u64).max(environment.packet.0)
         } else {
@@ -155,8 +161,8 @@ impl SelectiveRepeat {
             repairs: VecDeque::new(),
             lost: Vec::new(),
             detection,
-            rto,
-            rto_low: config.rto_low,
+            rto: config.timeout(detection == LossDetection::Holes, environment),
+            rto_low: config.rto_low.max(environment.timeout_min()),
             rto_low_packets: config.rto_low_packets,
             deadline: Time::NEVER,
             window_psn: config.window_psn,
@@ -242,6 +248,10 @@ impl Reliability for SelectiveRepeat {
         next < self.backlog.end()
             && next - self.board.una() < u64::from(self.window_psn)
             && self.board.in_flight().0 < self.flight_max
+    }
+
+    fn is_held(&self) -> bool {
+        !self.failed() && self.board.next() < self.backlog.end()
     }
 
     fn next_is_urgent(&self) -> bool {

@@ -27,6 +27,7 @@
 use super::{Reader, WireError, bare, outer_flags};
 use crate::packet::{
     Ack, Answer, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Operation, Packet, PathId, Psn, SackBits,
+    Wait,
 };
 
 const WRITE_FIRST: u8 = 0xc6;
@@ -307,7 +308,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                 return Err(WireError::Inconsistent);
             }
             standard |= if ends { Flags::LAST.0 } else { 0 };
-            Header::Data(Data { psn: number, message: MessageId(message), offset: Offset::new(offset), length })
+            Header::Data(Data {
+                psn: number,
+                message: MessageId(message),
+                offset: Offset::new(offset),
+                length,
+                wait: Wait::default(),
+            })
         }
         SACK => {
             let first = reader.u16()?;

@@ -23,7 +23,9 @@
 //! The invariant checksum (ICRC) is not computed: its four bytes are zero in captures, and nobody checks them.
 
 use super::{Reader, WireError, bare, outer_flags, psn};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits};
+use crate::packet::{
+    Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits, Wait,
+};
 
 const WRITE_FIRST: u8 = 0x06;
 const WRITE_MIDDLE: u8 = 0x07;
@@ -135,7 +137,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             if opcode == WRITE_LAST || opcode == WRITE_ONLY {
                 flags |= Flags::LAST.0;
             }
-            Header::Data(Data { psn: number, message, offset: Offset::new(offset), length })
+            Header::Data(Data { psn: number, message, offset: Offset::new(offset), length, wait: Wait::default() })
         }
         ACKNOWLEDGE => {
             let syndrome = reader.u8()?;

@@ -25,7 +25,9 @@
 //! upper bits. STrack itself has no NACK and no CNP: they are there so that every combination of policies has bytes.
 
 use super::{Reader, WireError, bare, outer_flags};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits};
+use crate::packet::{
+    Ack, Data, Flags, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, Psn, SackBits, Wait,
+};
 
 const VERSION: u8 = 1;
 const DATA: u8 = 0;
@@ -146,6 +148,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                 message: MessageId(reader.u32()?),
                 offset: Offset::new(reader.u64()?),
                 length,
+                wait: Wait::default(),
             })
         }
         PROBE => Header::Probe { number: reader.u32()? },

@@ -25,7 +25,7 @@
 //! that they arrive on says nothing about the one that the data came by.
 
 use super::{Reader, WireError, bare, outer_flags};
-use crate::packet::{Ack, Data, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, SackBits};
+use crate::packet::{Ack, Data, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, SackBits, Wait};
 
 const VERSION: u8 = 1;
 const DATA: u8 = 0;
@@ -103,6 +103,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             message: MessageId(reader.u32()?),
             offset: Offset::new(reader.u64()?),
             length,
+            wait: Wait::default(),
         }),
         ACK => {
             let ack = Ack {

@@ -3,7 +3,7 @@
 use super::pair_support::{Outage, Outcome, Post, RTT, Sent, check};
 use super::{lone, planes};
 use std::collections::BTreeSet;
-use strandway_proto::packet::{Data, Flags, Header, Offset, Operation, Psn};
+use strandway_proto::packet::{Data, Flags, Header, Offset, Operation, Psn, Wait};
 use strandway_proto::path::{MrcConfig, PathConfig};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId, Ports, Profile, Span, Time};
 
@@ -11,7 +11,13 @@ use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId, Ports, Pr
 fn what_peers_make_up_about_ports_does_not_hold_up_acknowledgements() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
     for psn in 0..200u32 {
-        let data = Data { psn: Psn::new(u64::from(psn)), message: MessageId(0), offset: Offset::new(0), length: 4096 };
+        let data = Data {
+            psn: Psn::new(u64::from(psn)),
+            message: MessageId(0),
+            offset: Offset::new(0),
+            length: 4096,
+            wait: Wait::default(),
+        };
         endpoint.handle_packet(
             Time::ZERO,
             &Packet {

@@ -2,7 +2,7 @@
 
 use super::lone;
 use std::collections::BTreeMap;
-use strandway_proto::packet::{Data, Flags, Header, Nack, NackReason, Offset, Psn};
+use strandway_proto::packet::{Data, Flags, Header, Nack, NackReason, Offset, Psn, Wait};
 use strandway_proto::path::{MrcConfig, PathConfig, PathState};
 use strandway_proto::reliability::{MrcSackConfig, ReliabilityConfig};
 use strandway_proto::{
@@ -141,6 +141,7 @@ fn what_lies_beyond_the_window_of_psns_is_refused() {
             message: MessageId(0),
             offset: Offset::new(psn * 4096),
             length: 4096,
+            wait: Wait::default(),
         }),
     };
     endpoint.handle_packet(Time::ZERO, &data(1023));

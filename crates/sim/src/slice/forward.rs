@@ -11,8 +11,8 @@ use crate::queue::Waiting;
 use crate::topology::CUT_THROUGH_BYTES;
 use crate::topology::LinkId;
 use strandway_proto::Packet;
-use strandway_proto::packet::{Flags, Header};
-use strandway_proto::units::Time;
+use strandway_proto::packet::{Flags, Header, Wait};
+use strandway_proto::units::{Bytes, Rate, Time};
 
 /// Bytes of a PFC pause frame on the wire: a minimum Ethernet frame.
 const PAUSE_FRAME: u16 = 64;
@@ -52,6 +52,7 @@ impl Slice<'_> {
         let Slot { packet, node } = self.pool.take(event.data);
         let Some(link) = self.router.route(node, &packet) else {
             self.packets.lost += 1;
+            self.packets.lost_control += u64::from(!is_whole_data(&packet));
             return;
         };
         let port = self.local(link);
@@ -116,77 +117,93 @@ impl Slice<'_> {
         let limits = &self.limits[usize::from(port.limits)];
         let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
         let room = if class == DATA { limits.data } else { limits.control };
-        if port.queued[class] + u32::from(packet.size) <= room {
-            self.append(i, packet, ingress, class);
+        if port.queued[class] + u64::from(packet.size) <= room {
+            self.append(i, packet, ingress, class, now);
         } else {
-            self.refuse(i, packet, ingress, class);
+            self.refuse(i, packet, ingress, class, now);
         }
     }
 
     /// Puts a packet at the end of a class's queue, marking it if marks are set there.
     #[inline]
-    fn append(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize) {
+    fn append(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
         let mut packet = *packet;
-        port.queued[class] += u32::from(packet.size);
+        port.queued[class] += u64::from(packet.size);
         if class == DATA {
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| !e.at_dequeue);
-            if ecn.is_some_and(|e| is_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
+            if ecn.is_some_and(|e| is_whole_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
                 mark(port, &mut packet);
             }
         }
-        port.waiting[class].push(&mut self.arena, Waiting { packet, ingress });
+        port.waiting[class].push(&mut self.arena, Waiting { packet, ingress, since: stamp(now) });
     }
 
     /// A packet does not fit its class. In a port with classes a coin decides whether a new data packet or the one at the tail
     /// is trimmed (or, without trimming, dropped), as UEC's reference switch does, so that no sender is singled out by its
     /// phase. A single queue drops the newcomer.
     #[cold]
-    fn refuse(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize) {
+    fn refuse(&mut self, i: usize, packet: &Packet, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
-        let mut unlucky = Waiting { packet: *packet, ingress };
+        let mut unlucky = Waiting { packet: *packet, ingress, since: stamp(now) };
         if class == CONTROL {
-            port.counters.dropped += 1;
-            return;
+            return self.drop_packet(i, packet);
         }
         if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
             let limit = self.limits[usize::from(port.limits)].data;
             if let Some(tail) = port.waiting[DATA].back_mut(&mut self.arena) {
-                let queued = port.queued[DATA] - u32::from(tail.packet.size) + u32::from(packet.size);
+                let queued = port.queued[DATA] - u64::from(tail.packet.size) + u64::from(packet.size);
                 if queued <= limit {
                     port.queued[DATA] = queued;
                     std::mem::swap(tail, &mut unlucky);
                 }
             }
         }
-        if !self.trim(i, unlucky) {
-            self.ports[i].counters.dropped += 1;
+        if !self.trim(i, unlucky, now) {
+            self.drop_packet(i, &unlucky.packet);
         }
     }
 
+    /// There is no room for a packet at this port.
+    #[cold]
+    fn drop_packet(&mut self, i: usize, packet: &Packet) {
+        self.ports[i].counters.dropped += 1;
+        self.packets.dropped_control += u64::from(!is_whole_data(packet));
+    }
+
+    /// A fault at this port's link swallows a packet.
+    #[cold]
+    fn lose_packet(&mut self, i: usize, packet: &Packet) {
+        self.colds[i].lost += 1;
+        self.packets.lost += 1;
+        self.packets.lost_control += u64::from(!is_whole_data(packet));
+    }
+
     /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
-    fn trim(&mut self, i: usize, mut unlucky: Waiting) -> bool {
+    fn trim(&mut self, i: usize, mut unlucky: Waiting, now: u64) -> bool {
         let port = &mut self.ports[i];
         let limits = &self.limits[usize::from(port.limits)];
         let packet = &mut unlucky.packet;
-        let Some(size) = limits.trim.filter(|_| is_data(packet)) else { return false };
-        if port.queued[CONTROL] + u32::from(size) > limits.control {
+        let Some(size) = limits.trim.filter(|_| is_whole_data(packet)) else { return false };
+        if port.queued[CONTROL] + u64::from(size) > limits.control {
             return false;
         }
         packet.size = size.min(packet.size);
         packet.flags = packet.flags.with(Flags::TRIMMED).with_if(port.has(flag::LAST), Flags::TRIMMED_AT_LAST_HOP);
         port.counters.trimmed += 1;
+        // What it would have waited.
+        let wait = Rate(port.rate).time_for(Bytes(port.queued[DATA])).0;
+        waited(packet, wait, port);
         let packet = *packet;
-        self.append(i, &packet, unlucky.ingress, CONTROL);
+        self.append(i, &packet, unlucky.ingress, CONTROL, now);
         true
     }
 
     /// The rarer kinds of port.
     fn enqueue_special(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
         if self.ports[i].has(flag::DOWN) {
-            self.ports[i].lost += 1;
-            self.packets.lost += 1;
+            self.lose_packet(i, packet);
         } else if self.ports[i].has(flag::FIFO) {
             self.drain_fifo(i, now);
             self.enqueue_fifo(i, packet, now);
@@ -203,14 +220,14 @@ impl Slice<'_> {
         let start = port.busy_until.max(now);
         if port.busy_until > now || !self.fifos[i].is_empty() {
             let limits = &self.limits[usize::from(port.limits)];
-            if port.queued[DATA] + size > limits.data {
-                port.counters.dropped += 1;
-                return;
+            if port.queued[DATA] + u64::from(size) > limits.data {
+                return self.drop_packet(i, &packet);
             }
-            port.queued[DATA] += size;
+            port.queued[DATA] += u64::from(size);
+            waited(&mut packet, start - now, port);
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             self.fifos[i].push_back((start, size));
-            if limits.ecn.is_some_and(|e| is_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
+            if limits.ecn.is_some_and(|e| is_whole_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
                 mark(port, &mut packet);
             }
         }
@@ -224,26 +241,25 @@ impl Slice<'_> {
                 return;
             }
             self.fifos[i].pop_front();
-            self.ports[i].queued[DATA] -= bytes;
+            self.ports[i].queued[DATA] -= u64::from(bytes);
         }
     }
 
     /// A port of a switch that has to know at once what has left: PFC or a shared buffer.
     fn enqueue_eager(&mut self, i: usize, packet: &Packet, ingress: u32, now: u64) {
-        let size = u32::from(packet.size);
+        let size = u64::from(packet.size);
         let class = if packet.is_control() && self.priority { CONTROL } else { DATA };
         if class == CONTROL {
             if self.ports[i].queued[CONTROL] + size > self.limits[usize::from(self.ports[i].limits)].control {
-                self.ports[i].counters.dropped += 1;
-                return;
+                return self.drop_packet(i, packet);
             }
         } else if self.room(i, ingress, size) {
             self.account(i, ingress, size, now);
         } else {
-            if self.trim(i, Waiting { packet: *packet, ingress }) {
+            if self.trim(i, Waiting { packet: *packet, ingress, since: stamp(now) }, now) {
                 self.serve(i, now);
             } else {
-                self.ports[i].counters.dropped += 1;
+                self.drop_packet(i, packet);
             }
             return;
         }
@@ -252,7 +268,7 @@ impl Slice<'_> {
         if open && port.serving_bytes == 0 && port.busy_until <= now && port.next_class().is_none() {
             self.begin(i, packet, ingress, class, now);
         } else {
-            self.append(i, packet, ingress, class);
+            self.append(i, packet, ingress, class, now);
         }
     }
 
@@ -266,25 +282,24 @@ impl Slice<'_> {
     }
 
     /// Is there room in the switch for this much more data?
-    fn room(&self, i: usize, ingress: u32, size: u32) -> bool {
+    fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         if let Some(pfc) = limits.pfc {
             let port = &self.ports[ingress as usize];
             if limits.shared.is_some() {
-                return self.fits_share(i, ingress as usize, size)
-                    || u64::from(port.ingress_headroom + size) <= pfc.headroom.0;
+                return self.fits_share(i, ingress as usize, size) || port.ingress_headroom + size <= pfc.headroom.0;
             }
-            return u64::from(port.ingress_bytes + size) <= self.pause_above(i) + pfc.headroom.0;
+            return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
         let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
         let free = self.free_at(i, &shared);
-        u64::from(size) <= free && f64::from(self.ports[i].queued[DATA] + size) <= shared.alpha * free as f64
+        size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
     }
 
     /// PFC over a shared buffer: does this much more data from an ingress port stay below its threshold?
-    fn fits_share(&self, i: usize, ingress: usize, size: u32) -> bool {
+    fn fits_share(&self, i: usize, ingress: usize, size: u64) -> bool {
         let port = &self.ports[ingress];
-        u64::from(port.ingress_bytes - port.ingress_headroom + size) <= self.pause_above(i)
+        port.ingress_bytes - port.ingress_headroom + size <= self.pause_above(i)
     }
 
     /// The number of buffered bytes per ingress port above which the neighbour is paused.
@@ -311,20 +326,20 @@ impl Slice<'_> {
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
-    fn account(&mut self, i: usize, ingress: u32, size: u32, now: u64) {
+    fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let ingress = ingress as usize;
         if self.plan.ports.shared.is_some() {
             if self.accounting && !self.fits_share(i, ingress, size) {
                 self.ports[ingress].ingress_headroom += size;
             } else {
-                *self.buffered_at(i) += u64::from(size);
+                *self.buffered_at(i) += size;
             }
         }
         if !self.accounting {
             return;
         }
         self.ports[ingress].ingress_bytes += size;
-        if !self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) > self.pause_above(i) {
+        if !self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes > self.pause_above(i) {
             self.ports[ingress].ingress_paused = true;
             self.packets.pauses += 1;
             self.send_pause(ingress, now, true);
@@ -332,10 +347,10 @@ impl Slice<'_> {
     }
 
     /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
-    fn release(&mut self, i: usize, ingress: usize, size: u32, now: u64) {
+    fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
-                *self.buffered_at(i) -= u64::from(size);
+                *self.buffered_at(i) -= size;
             }
             return;
         };
@@ -344,12 +359,12 @@ impl Slice<'_> {
             // The headroom empties first, so that it is there for the next pause.
             let from_headroom = self.ports[ingress].ingress_headroom.min(size);
             self.ports[ingress].ingress_headroom -= from_headroom;
-            *self.buffered_at(i) -= u64::from(size - from_headroom);
+            *self.buffered_at(i) -= size - from_headroom;
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
         };
-        if self.ports[ingress].ingress_paused && u64::from(self.ports[ingress].ingress_bytes) <= resume_at {
+        if self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes <= resume_at {
             self.ports[ingress].ingress_paused = false;
             self.send_pause(ingress, now, false);
         }
@@ -389,10 +404,11 @@ impl Slice<'_> {
             return;
         }
         port.set(flag::PAUSED, on);
+        let cold = &mut self.colds[i];
         if on {
-            port.paused_since = now;
+            cold.paused_since = now;
         } else {
-            port.paused += now - port.paused_since;
+            cold.paused += now - cold.paused_since;
             port.busy_until = port.busy_until.max(now);
         }
         if port.has(flag::EAGER) {
@@ -412,7 +428,7 @@ impl Slice<'_> {
             let (ingress, size) = (port.serving_ingress as usize, port.serving_bytes);
             port.serving_bytes = 0;
             if size != NOTHING_TO_RELEASE {
-                self.release(i, ingress, size, now);
+                self.release(i, ingress, u64::from(size), now);
             }
         }
         self.serve(i, now);
@@ -425,7 +441,7 @@ impl Slice<'_> {
             && port.busy_until <= now
             && let Some(class) = port.next_class()
         {
-            let Waiting { packet, ingress } = self.take(i, class);
+            let Waiting { packet, ingress, .. } = self.take(i, class, now);
             self.begin(i, &packet, ingress, class, now);
         }
         self.look_later(i);
@@ -447,20 +463,21 @@ impl Slice<'_> {
             }
             let Some(class) = port.next_class() else { return };
             let start = port.busy_until;
-            let Waiting { packet, .. } = self.take(i, class);
+            let Waiting { packet, .. } = self.take(i, class, start);
             self.transmit(i, &packet, start);
         }
     }
 
     /// Takes the first packet of a class's queue, marking it if marks are set there.
     #[inline]
-    fn take(&mut self, i: usize, class: usize) -> Waiting {
+    fn take(&mut self, i: usize, class: usize, now: u64) -> Waiting {
         let port = &mut self.ports[i];
         let mut waiting = port.waiting[class].pop(&mut self.arena).expect("a class that is next has a packet");
-        port.queued[class] -= u32::from(waiting.packet.size);
+        port.queued[class] -= u64::from(waiting.packet.size);
+        waited(&mut waiting.packet, u64::from(stamp(now).wrapping_sub(waiting.since)) << STAMP_SHIFT, port);
         if class == DATA {
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);
-            if ecn.is_some_and(|e| is_data(&waiting.packet) && e.marks(port.queued[DATA], &mut port.random)) {
+            if ecn.is_some_and(|e| is_whole_data(&waiting.packet) && e.marks(port.queued[DATA], &mut port.random)) {
                 mark(port, &mut waiting.packet);
             }
         }
@@ -503,9 +520,8 @@ impl Slice<'_> {
             let faults = self.faults.get_mut(&(i as u32)).expect("a faulty port has its faults");
             let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
             if cut || faults.loses(start, &mut port.random) {
-                port.lost += 1;
-                self.packets.lost += 1;
-                return;
+                self.colds[i].bytes_down += if cut { u64::from(packet.size) } else { 0 };
+                return self.lose_packet(i, packet);
             }
         }
         if port.has(flag::REMOTE) {
@@ -544,10 +560,31 @@ impl Slice<'_> {
     }
 }
 
+/// When a packet began to wait, in units of 1,024 ps.
+#[inline]
+fn stamp(now: u64) -> u32 {
+    (now >> STAMP_SHIFT) as u32
+}
+
+/// See [`stamp`].
+const STAMP_SHIFT: u32 = 10;
+
+/// A packet has waited at a port for so long, in ps. It remembers its longest wait.
+#[inline]
+fn waited(packet: &mut Packet, wait: u64, port: &Port) {
+    if let Header::Data(data) = &mut packet.header {
+        let ns = (wait / 1000).min(u64::from(u32::MAX)) as u32;
+        if ns > data.wait.ns {
+            let last = if port.has(flag::LAST) { Wait::LAST_HOP } else { 0 };
+            data.wait = Wait { ns, link: port.link | last };
+        }
+    }
+}
+
 /// Only whole data packets are marked and trimmed.
 #[inline]
-fn is_data(packet: &Packet) -> bool {
-    matches!(packet.header, Header::Data(_))
+fn is_whole_data(packet: &Packet) -> bool {
+    matches!(packet.header, Header::Data(_)) && !packet.flags.has(Flags::TRIMMED)
 }
 
 #[inline]

@@ -2,11 +2,12 @@
 
 use super::{Crossing, FaultEvent, Slice};
 use crate::calendar::{Batch, Note, Turn};
-use crate::measure::{PATH_SLOTS, PathCounters};
+use crate::measure::{FlowTime, PATH_SLOTS, PathCounters};
 use crate::plan::Start;
 use crate::port::flag;
+use strandway_proto::account::Spent;
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::units::Time;
+use strandway_proto::units::{Span, Time};
 use strandway_proto::{Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
@@ -22,6 +23,19 @@ pub(crate) struct Host {
     next_at: u64,
     /// Its endpoint had nothing for the ports that were free: no use in asking before this.
     ask_again_at: u64,
+}
+
+/// A flow that is under way.
+pub(super) struct Posted {
+    at: u64,
+    /// Where its connection's time had gone when it was posted, or when its first packet left.
+    spent: Spent,
+    /// Does it wait for earlier flows of its connection?
+    behind: bool,
+    /// For how long it did.
+    waited: Span,
+    /// Where its connection's time had gone when its last packet left for the first time.
+    sent: Option<Spent>,
 }
 
 impl Host {
@@ -74,6 +88,8 @@ impl Slice<'_> {
         if note.source < self.sources.trigger {
             let port = self.local(note.source - self.sources.pause);
             self.pause(port, now, note.data != 0);
+            let plane = (port % self.planes) as u8;
+            self.hosts[h].endpoint.handle_pause(Time(now), plane, note.data != 0);
         } else if note.source < self.sources.flow {
             self.fire(note.data, HostId(self.first_host + h as u32), now);
         } else if note.source < self.sources.fault {
@@ -194,9 +210,13 @@ impl Slice<'_> {
         let plane = usize::from(packet.path.port());
         assert!(free.control >> plane & 1 == 1, "an endpoint sends only by ports that are free");
         match packet.header {
-            Header::Data(_) => {
+            Header::Data(data) => {
                 let slot = plane * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
                 self.paths[slot].sent += 1;
+                let last = packet.flags.has(Flags::LAST);
+                if (last || data.offset.get() == 0) && !packet.flags.has(Flags::RETRANSMITTED) {
+                    self.note_progress(h, data.message.0, now, last);
+                }
             }
             Header::Ack(_) => self.packets.acks += 1,
             Header::Nack(_) => self.packets.nacks += 1,
@@ -213,6 +233,7 @@ impl Slice<'_> {
             Told::Sent { message, .. } => {
                 let record = &mut self.flows[message.0 as usize];
                 record.finished = Some(Time(now));
+                self.end_flow(h, message.0, now);
                 self.finished += 1;
                 self.finished_at = self.finished_at.max(now);
                 if let Some(trigger) = self.plan.flows[message.0 as usize].on_sent {
@@ -308,9 +329,55 @@ impl Slice<'_> {
         let plan = &self.plan.flows[flow as usize];
         self.flows[flow as usize].started = Some(Time(now));
         let message = Message { id: MessageId(flow), bytes: plan.bytes };
+        let connection = self.cut.ends[plan.connection as usize].0;
         let host = &mut self.hosts[h];
-        host.endpoint.post(Time(now), self.cut.ends[plan.connection as usize].0, message);
+        let behind = host.endpoint.has_unsent(connection);
+        host.endpoint.post(Time(now), connection, message);
         host.ask_again_at = 0;
+        let spent = host.endpoint.spent(Time(now), connection);
+        self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
+    }
+
+    /// The first or the last packet of a flow leaves for the first time. If its connection was busy with earlier flows until
+    /// the first one, it waited for them; after the last one, what the connection does is done for later flows.
+    fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
+        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
+        let Some(posted) = self.under_way.get_mut(&flow) else { return };
+        let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+        if posted.behind {
+            posted.behind = false;
+            posted.waited = Span(now - posted.at);
+            posted.spent = spent;
+        }
+        if last {
+            posted.sent = Some(spent);
+        }
+    }
+
+    /// Where the time of a flow went that has finished at `now`, or is under way.
+    fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
+        let Some(posted) = self.under_way.remove(&flow) else { return };
+        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
+        let time = if posted.behind {
+            FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
+        } else {
+            let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+            let sent = posted.sent.unwrap_or(spent);
+            let mut mine = sent.since(&posted.spent);
+            mine += spent.since(&sent).awaiting();
+            FlowTime { behind: posted.waited, spent: mine }
+        };
+        self.times.push((flow, time));
+    }
+
+    /// Ends the accounts of all flows that are not finished at `now`.
+    pub(crate) fn close_accounts(&mut self, now: u64) {
+        let left: Vec<u32> = self.under_way.keys().copied().collect();
+        for flow in left {
+            let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
+            let h = (source.0 - self.first_host) as usize;
+            self.end_flow(h, flow, now.max(self.hosts[h].now));
+        }
     }
 }
 

@@ -138,8 +138,11 @@ impl Lookahead {
         if cut.slices > 1 || cut.narrow || by_event || watched || news_travels(plan) {
             return Lookahead { span: plan.topology.shortest_latency().0, early: 0 };
         }
-        let early = plan.topology.level(0).latency.0;
-        Lookahead { span: 2 * early + plan.topology.latency_inside(NodeKind::Leaf).0, early }
+        // Offsets in a window are 32-bit numbers: on long links a window is shorter than the way to the leaf and back.
+        let most = u64::from(u32::MAX);
+        let inside = plan.topology.latency_inside(NodeKind::Leaf).0.min(most / 2);
+        let early = plan.topology.level(0).latency.0.min((most - inside) / 2);
+        Lookahead { span: 2 * early + inside, early }
     }
 }
 

@@ -7,9 +7,9 @@ use super::{FaultEvent, LinkFaults, Slice, Sources};
 use crate::calendar::{Calendar, Order};
 use crate::event::{Event, EventQueue};
 use crate::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
-use crate::plan::{Plan, Start};
+use crate::plan::{Plan, Start, environment};
 use crate::pool::Pool;
-use crate::port::{Limits, Port, flag};
+use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId, NodeKind, Topology};
@@ -122,23 +122,6 @@ fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
     }
 }
 
-/// The world as a connection of this plan sees it, its ends aside.
-fn environment(plan: &Plan, profile: usize) -> Environment {
-    let profile = &plan.profiles[profile];
-    let topology = &plan.topology;
-    let packet = profile.packet_bytes();
-    Environment {
-        rate: Rate(topology.level(0).rate.0 * u64::from(topology.planes())),
-        ports: topology.planes(),
-        base_rtt: topology.base_rtt(packet, Bytes(u64::from(profile.transport.control))),
-        packet,
-        trimming: plan.ports.trim.is_some(),
-        uplinks: [0; 2],
-        paths_in_order: 0,
-        queue: plan.ports.data_queue,
-    }
-}
-
 /// The events of eager ports and late routing: a bucket should hold some dozens if every link is busy, and the buckets
 /// should reach as far ahead as a packet on the slowest link of a level.
 fn event_queue(plan: &Plan, slices: usize) -> EventQueue {
@@ -186,6 +169,7 @@ impl<'a> Slice<'a> {
             arena: Arena::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
+            colds: Vec::new(),
             first_port,
             first_host_stop,
             limits: vec![Limits::new(&plan.ports, 1.0, false)],
@@ -199,6 +183,8 @@ impl<'a> Slice<'a> {
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
             flows: vec![FlowRecord::default(); plan.flows.len()],
+            under_way: BTreeMap::new(),
+            times: Vec::new(),
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),
@@ -252,6 +238,7 @@ impl<'a> Slice<'a> {
             port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
             self.ports.push(port);
         }
+        self.colds = vec![ColdPort::default(); self.ports.len()];
         if settings.shared.is_some() {
             self.number_switches();
         }
@@ -322,7 +309,8 @@ impl<'a> Slice<'a> {
     fn make_hosts(&mut self) {
         let range = self.cut.nodes[self.index][0].clone();
         self.hosts = range.clone().map(|h| Host::new(Endpoint::new(HostId(h)))).collect();
-        let environments: Vec<Environment> = (0..self.plan.profiles.len()).map(|p| environment(self.plan, p)).collect();
+        let environments: Vec<Environment> =
+            self.plan.profiles.iter().map(|p| environment(&self.plan.topology, &self.plan.ports, p)).collect();
         for (index, (connection, &(at_source, at_destination))) in
             self.plan.connections.iter().zip(&self.cut.ends).enumerate()
         {

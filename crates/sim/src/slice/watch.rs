@@ -119,21 +119,21 @@ impl Slice<'_> {
     fn sample_port_until(&mut self, i: usize, now: u64) {
         let every = self.sampler.every;
         // Point `k` is the state at the end of interval `k`, just before what happens at that instant.
-        while let Some(time) = (self.ports[i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
+        while let Some(time) = (self.colds[i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
             if self.ports[i].is_empty() && !self.ports[i].has(crate::port::flag::FIFO) {
-                self.ports[i].sampled = now / every;
+                self.colds[i].sampled = now / every;
                 return;
             }
             self.drain(i, time);
-            let point = self.ports[i].sampled as usize;
-            self.ports[i].sampled += 1;
+            let point = self.colds[i].sampled as usize;
+            self.colds[i].sampled += 1;
             let waiting = self.ports[i].queued[DATA];
             if waiting == 0 {
                 continue;
             }
             let group = &mut self.sampler.taken.groups[usize::from(self.ports[i].group)];
             if let Some(sum) = at(&mut group.queued, point) {
-                *sum += u64::from(waiting);
+                *sum += waiting;
             }
             if let Some(most) = at(&mut group.queued_max, point) {
                 *most = (*most).max(waiting);

@@ -5,7 +5,7 @@ use crate::config::Protection;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_proto::packet::{Ack, Data, Nack, Offset, Psn, SackBits};
+use strandway_proto::packet::{Ack, Data, Nack, Offset, Psn, SackBits, Wait};
 use strandway_proto::{PathId, Rate};
 
 const GUARD: usize = 32;
@@ -206,7 +206,7 @@ proptest! {
             let sealed = Sealed { kind: Kind::Data, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
             let mut bytes = Vec::new();
             encode_sealed(&sealed, &mut bytes);
-            let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(200 * psn), length: 200 };
+            let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(200 * psn), length: 200, wait: Wait::default() };
             let packet = Packet {
                 source: HostId(0), destination: HostId(0), connection: ConnectionId(0), path: PathId(0), size: 0,
                 flags: Flags::NONE.with_if(psn == 1, Flags::LAST), header: Header::Data(data),

@@ -3,7 +3,7 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
     byte_unit, collectives, duration, figure, heading, how_made, marks, parameters, rate_phrase, rate_unit, remarks,
-    stat, table, time_unit, times, watched,
+    stat, table, time_unit, times, watched, why,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
@@ -17,6 +17,7 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&expectations(report));
     out.push_str(&classes(report));
     out.push_str(&collectives(collective_rows(report)));
+    out.push_str(&why::chart(&report.why));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
     if !report.fct_cdf.is_empty() {
         out.push_str(&completion(&[(report.profile.as_str(), report)]));
@@ -28,7 +29,8 @@ pub(super) fn body(report: &Report) -> String {
         out.push_str(&utilisation_over_time(series, faults));
         out.push_str(&watched::charts(series, report.flows.total, faults));
     }
-    out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("</div>\n");
+    out.push_str("<h2>In the fabric</h2><div class=\"charts\">\n");
     out.push_str(&utilisation(report));
     out.push_str(&packets(report));
     out.push_str("</div>\n");

@@ -1,0 +1,99 @@
+//! What a link could carry: its rate at each instant, over the time in which there was something to carry.
+//!
+//! A degraded link is full when it carries all that it can at that time, and a link that is down can carry nothing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use strandway_proto::units::{Bytes, Span, Time};
+use strandway_sim::fault::FaultKind;
+use strandway_sim::measure::{End, LinkCounters};
+use strandway_sim::{LinkId, Measurements, Plan};
+
+/// The capacities of a plan's links.
+pub(crate) struct Capacity<'a> {
+    plan: &'a Plan,
+    /// From the first posting until the last flow finished, or, if one never did, until the last payload arrived.
+    active: Range<u64>,
+    /// Links that are not at their full rate all the time, with the times and the share of the rate that is left.
+    slow: BTreeMap<u32, Vec<(Range<u64>, f64)>>,
+}
+
+impl<'a> Capacity<'a> {
+    pub(crate) fn new(plan: &'a Plan, measured: &Measurements) -> Capacity<'a> {
+        let first = measured.flows.iter().filter_map(|f| f.started).min().unwrap_or_default();
+        let last = if measured.end == End::Finished || measured.last_arrival == Time::ZERO {
+            measured.simulated
+        } else {
+            measured.last_arrival
+        };
+        let mut slow: BTreeMap<u32, Vec<(Range<u64>, f64)>> = BTreeMap::new();
+        for fault in &plan.faults {
+            let left = match fault.kind {
+                FaultKind::Down { .. } => 0.0,
+                FaultKind::Degraded { fraction } => fraction,
+                FaultKind::Loss { .. } => continue,
+            };
+            for link in &fault.links {
+                slow.entry(link.0).or_default().push((fault.from.0..fault.until.0, left));
+            }
+        }
+        Capacity { plan, active: first.0..last.0.max(first.0), slow }
+    }
+
+    /// Is the link below its full rate at some time of the run's activity?
+    pub(crate) fn is_slowed(&self, link: LinkId) -> bool {
+        self.slow.get(&link.0).is_some_and(|pieces| {
+            pieces.iter().any(|(range, left)| {
+                *left > 0.0 && *left < 1.0 && range.start < self.active.end && range.end > self.active.start
+            })
+        })
+    }
+
+    /// Bytes that a link can carry in `range`.
+    pub(crate) fn of(&self, link: LinkId, range: Range<u64>) -> f64 {
+        let Some(ends) = self.plan.topology.ends(link) else { return 0.0 };
+        let nominal = self.plan.topology.level(ends.level).rate.0 as f64 / 8e12;
+        let length = range.end.saturating_sub(range.start) as f64;
+        let Some(pieces) = self.slow.get(&link.0) else { return nominal * length };
+        // Where faults overlap, the worst one counts.
+        let mut edges: Vec<u64> = pieces.iter().flat_map(|(r, _)| [r.start, r.end]).collect();
+        edges.extend([range.start, range.end]);
+        edges.retain(|t| (range.start..=range.end).contains(t));
+        edges.sort_unstable();
+        edges.dedup();
+        let left = |t: u64| pieces.iter().filter(|(r, _)| r.contains(&t)).map(|(_, left)| *left).fold(1.0, f64::min);
+        edges.windows(2).map(|w| nominal * left(w[0]) * (w[1] - w[0]) as f64).sum()
+    }
+
+    /// The share that a link carried of what it could while the run was active; while the link itself was, if a sender went on
+    /// in vain for longer.
+    pub(crate) fn share(&self, link: LinkId, counters: &LinkCounters) -> f64 {
+        let carried = Bytes(counters.bytes - counters.bytes_down);
+        let share = used(carried, self.of(link, self.active.clone()));
+        if share <= 1.0 {
+            return share;
+        }
+        used(carried, self.of(link, self.active.start..self.active.end.max(counters.last.0)))
+    }
+
+    /// Bytes that a group of links can carry in each of `points` intervals of length `every`.
+    pub(crate) fn of_group(&self, group: usize, links: u32, rate: u64, every: Span, points: usize) -> Vec<f64> {
+        let full = rate as f64 / 8e12 * every.0 as f64 * f64::from(links);
+        let mut could = vec![full; points];
+        let topology = &self.plan.topology;
+        for &link in self.slow.keys() {
+            let Some(ends) = topology.ends(LinkId(link)).filter(|e| topology.group_index(e) == group) else { continue };
+            let one = topology.level(ends.level).rate.0 as f64 / 8e12 * every.0 as f64;
+            for (i, could) in could.iter_mut().enumerate() {
+                let from = i as u64 * every.0;
+                *could -= one - self.of(LinkId(link), from..from + every.0);
+            }
+        }
+        could
+    }
+}
+
+/// How many of `bytes` of capacity are used; nothing where there is none.
+pub(crate) fn used(bytes: Bytes, could: f64) -> f64 {
+    if could > 0.0 { bytes.0 as f64 / could } else { 0.0 }
+}

@@ -1,0 +1,111 @@
+//! The critical chain of a collective, or of flows that trigger each other: from the flow that ended last back through what
+//! each one waited for. Its time is that of the flows on it and of the news between them.
+
+use super::{Account, Books, Cause, WhyFacts};
+use crate::plan::{Experiment, Message};
+use std::ops::Range;
+use strandway_proto::units::{Span, Time};
+use strandway_sim::plan::Start;
+
+/// Name, subject and kind of the entries that [`facts`] gives.
+pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static str)> {
+    if experiment.collectives.is_empty() {
+        let triggered = experiment.plan.flows.iter().any(|f| matches!(f.start, Start::On(..)));
+        return if triggered { vec![("chain".into(), "the longest chain".into(), "chain")] } else { Vec::new() };
+    }
+    let name = |c: &crate::plan::CollectivePlan| (format!("collective.{}", c.name), c.name.clone(), "collective");
+    experiment.collectives.iter().map(name).collect()
+}
+
+/// An account for each collective; without any, for the longest chain of the run, if flows trigger others.
+pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
+    let experiment = books.experiment;
+    let names = names(experiment);
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let firings = Firings::new(books);
+    let ranges: Vec<Range<usize>> = match &experiment.collectives[..] {
+        [] => vec![0..experiment.messages.len()],
+        collectives => collectives.iter().map(|c| c.messages.clone()).collect(),
+    };
+    let one = |((name, what, kind), range): ((String, String, &'static str), Range<usize>)| {
+        books.facts(name, what, kind, &chain(books, &firings, &experiment.messages[range]))
+    };
+    names.into_iter().zip(ranges).map(one).collect()
+}
+
+/// When each trigger released its flows, and which flow's end was what it waited for.
+struct Firings {
+    by_trigger: Vec<Option<(Time, u32)>>,
+}
+
+impl Firings {
+    fn new(books: &Books<'_>) -> Firings {
+        let plan = &books.experiment.plan;
+        let count = plan.triggers.len();
+        let mut fired: Vec<Vec<(Time, u32)>> = vec![Vec::new(); count];
+        for (index, (flow, record)) in plan.flows.iter().zip(&books.measured.flows).enumerate() {
+            for (trigger, end) in [(flow.on_sent, record.finished), (flow.on_received, record.received)] {
+                if let (Some(trigger), Some(end)) = (trigger, end) {
+                    fired[trigger as usize].push((end, index as u32));
+                }
+            }
+        }
+        // A trigger that fires another one comes before it.
+        let mut waits_for = vec![0u32; count];
+        plan.triggers.iter().filter_map(|t| t.then).for_each(|then| waits_for[then as usize] += 1);
+        let mut next: Vec<usize> = (0..count).filter(|&t| waits_for[t] == 0).collect();
+        let mut by_trigger = vec![None; count];
+        while let Some(trigger) = next.pop() {
+            let times = &mut fired[trigger];
+            times.sort_unstable();
+            let needed = plan.triggers[trigger].needed.max(1) as usize;
+            by_trigger[trigger] = times.get(needed - 1).copied();
+            if let Some(then) = plan.triggers[trigger].then {
+                fired[then as usize].extend(by_trigger[trigger]);
+                waits_for[then as usize] -= 1;
+                if waits_for[then as usize] == 0 {
+                    next.push(then as usize);
+                }
+            }
+        }
+        Firings { by_trigger }
+    }
+}
+
+/// The account of the chain that ends with the last of these messages to arrive.
+fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account {
+    let plan = &books.experiment.plan;
+    let flows = &books.measured.flows;
+    let all = || messages.iter().flat_map(|m| m.first..m.first + m.pieces);
+    let mut account = Account::default();
+    let Some(last) =
+        all().filter(|f| flows[*f as usize].received.is_some()).max_by_key(|f| flows[*f as usize].received)
+    else {
+        return account;
+    };
+    let begin = all().filter_map(|f| flows[f as usize].started).min().unwrap_or_default();
+    let (mut flow, mut end) = (last, flows[last as usize].received.unwrap_or_default());
+    // Every step goes back in time; a flow is on a chain once.
+    for _ in 0..plan.flows.len() {
+        let Some(started) = flows[flow as usize].started else { break };
+        account.merge(&books.account(flow as usize).shortened(end.since(started).0 as f64));
+        let before = match plan.flows[flow as usize].start {
+            Start::On(trigger, _) => firings.by_trigger[trigger as usize].filter(|(at, _)| *at <= started),
+            Start::At(_) => None,
+        };
+        let Some((at, who)) = before.filter(|(at, _)| *at > begin) else {
+            account.add(Cause::Dependency, wait(started, begin));
+            break;
+        };
+        account.add(Cause::Dependency, wait(started, at));
+        (flow, end) = (who, at);
+    }
+    account
+}
+
+fn wait(until: Time, since: Time) -> f64 {
+    let span: Span = until.since(since);
+    span.0 as f64
+}

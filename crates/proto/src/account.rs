@@ -1,0 +1,259 @@
+//! Where a connection's time goes, and what its packets met on their way.
+//!
+//! Watching changes nothing: no engine reads what is here. Times add up exactly: what was spent between two instants, over
+//! all of [`Doing`], is the time between them.
+
+use crate::congestion::Cut;
+use crate::units::{Span, Time};
+
+/// What a sender does at an instant, or waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Doing {
+    /// Nothing is posted.
+    #[default]
+    Idle,
+    /// It may send: its port is busy with its own or other packets.
+    Line,
+    /// The congestion window is full, or the rate says later. The window was never cut.
+    Window,
+    /// The same, and marks cut the window last.
+    WindowMarks,
+    /// The same, and delay cut the window last.
+    WindowDelay,
+    /// The same, and a lost or trimmed packet cut the window last.
+    WindowLoss,
+    /// There is something to send, but the range of PSNs or a cap on bytes in flight is used up.
+    Range,
+    /// All is sent, and acknowledgements are on their way.
+    Tail,
+    /// It sends again, or all is sent and the last packet was one sent again.
+    Recovery,
+    /// A retransmission timeout ran: found out when it fired.
+    Timeout,
+    /// It may send, but all its ports are paused (PFC).
+    Paused,
+}
+
+impl Doing {
+    /// How many there are.
+    pub const COUNT: usize = 11;
+
+    /// All of them, in the order of [`Spent`].
+    pub const ALL: [Doing; Doing::COUNT] = [
+        Doing::Idle,
+        Doing::Line,
+        Doing::Window,
+        Doing::WindowMarks,
+        Doing::WindowDelay,
+        Doing::WindowLoss,
+        Doing::Range,
+        Doing::Tail,
+        Doing::Recovery,
+        Doing::Timeout,
+        Doing::Paused,
+    ];
+
+    /// It waits for a window that was last cut for this reason.
+    #[inline]
+    pub(crate) const fn window(cut: Cut) -> Doing {
+        match cut {
+            Cut::Never => Doing::Window,
+            Cut::Marks => Doing::WindowMarks,
+            Cut::Delay => Doing::WindowDelay,
+            Cut::Loss => Doing::WindowLoss,
+        }
+    }
+
+    /// Does it have its turn at a port, or wait for one?
+    #[inline]
+    pub(crate) const fn is_sending(self) -> bool {
+        matches!(self, Doing::Line | Doing::Recovery)
+    }
+}
+
+/// Time by what it was spent on, in the order of [`Doing::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent(pub [Span; Doing::COUNT]);
+
+impl Spent {
+    /// What was spent on this.
+    pub const fn on(&self, doing: Doing) -> Span {
+        self.0[doing as usize]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Span {
+        Span(self.0.iter().map(|s| s.0).sum())
+    }
+
+    /// The same for a message that was all sent at its beginning: it awaited acknowledgements, or was sent again.
+    pub fn awaiting(&self) -> Spent {
+        let mut spent = Spent::default();
+        for (doing, span) in Doing::ALL.into_iter().zip(self.0) {
+            let kept = matches!(doing, Doing::Recovery | Doing::Timeout);
+            spent.0[if kept { doing } else { Doing::Tail } as usize] += span;
+        }
+        spent
+    }
+
+    /// What was spent since an earlier reading.
+    pub fn since(&self, earlier: &Spent) -> Spent {
+        let mut spent = *self;
+        for (all, before) in spent.0.iter_mut().zip(&earlier.0) {
+            *all = *all - *before;
+        }
+        spent
+    }
+}
+
+impl core::ops::AddAssign for Spent {
+    fn add_assign(&mut self, one: Spent) {
+        for (all, more) in self.0.iter_mut().zip(&one.0) {
+            *all += *more;
+        }
+    }
+}
+
+/// A sender's clock: what it does, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    spent: Spent,
+    since: Time,
+    /// When something was sent or acknowledged last.
+    pub(crate) heard: Time,
+    pub(crate) doing: Doing,
+}
+
+impl Clock {
+    /// From `now` on it does this.
+    #[inline]
+    pub(crate) fn turn_to(&mut self, now: Time, doing: Doing) {
+        if self.doing != doing {
+            self.spent.0[self.doing as usize] += now.since(self.since);
+            self.since = now;
+            self.doing = doing;
+        }
+    }
+
+    /// A retransmission timeout has fired: the sender waited for it since it last sent or heard something.
+    pub(crate) fn timed_out(&mut self, now: Time) {
+        if self.doing == Doing::Idle || self.doing.is_sending() && self.heard > self.since {
+            return;
+        }
+        let from = self.since.max(self.heard.min(now));
+        self.spent.0[self.doing as usize] += from.since(self.since);
+        self.spent.0[Doing::Timeout as usize] += now.since(from);
+        self.since = now;
+    }
+
+    /// Everything up to `now`. What was read stands: a timeout that fires later changes nothing of it.
+    pub(crate) fn read(&mut self, now: Time) -> Spent {
+        if now > self.since {
+            self.spent.0[self.doing as usize] += now.since(self.since);
+            self.since = now;
+        }
+        self.spent
+    }
+}
+
+/// How long a packet waited at the port where it waited longest, and which one that was. The world writes it into a packet
+/// that it carries; no wire format has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wait {
+    /// Nanoseconds, rounded down; as many as fit.
+    pub ns: u32,
+    /// The link that the port feeds, as the world numbers it, with [`Wait::LAST_HOP`] if that leads to the receiver.
+    pub link: u32,
+}
+
+impl Wait {
+    /// The bit of [`Wait::link`] that says that the link leads to the receiver.
+    pub const LAST_HOP: u32 = 1 << 31;
+}
+
+/// What the data packets of a connection met on their way, as its receiver sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Data packets that arrived, trimmed ones included.
+    pub packets: u64,
+    /// The longest waits of packets that waited longest at the link to the receiver, added up.
+    pub last_hop: Span,
+    /// The longest waits of all other packets.
+    pub elsewhere: Span,
+    /// The link other than the last one where packets waited most, and its lead over all others, in nanoseconds: the winner of
+    /// a majority vote in which every packet votes for the link of its longest wait, with the wait as its weight. Certain if
+    /// one link has more than half of all; `lead` is zero if there was no wait.
+    pub link: u32,
+    /// See [`Waits::link`].
+    pub lead: u64,
+    /// Whole data packets thrown away though they were not here yet: out of order (go-back-N), or beyond the window.
+    pub discarded: u64,
+    /// When payload arrived last that was not here yet.
+    pub last_arrival: Time,
+}
+
+impl Waits {
+    /// A data packet has arrived.
+    #[inline]
+    pub(crate) fn arrived(&mut self, wait: Wait) {
+        self.packets += 1;
+        if wait.ns == 0 {
+            return;
+        }
+        let ns = u64::from(wait.ns);
+        if wait.link & Wait::LAST_HOP != 0 {
+            self.last_hop += Span::from_ns(ns);
+            return;
+        }
+        self.elsewhere += Span::from_ns(ns);
+        if self.link == wait.link {
+            self.lead += ns;
+        } else if ns <= self.lead {
+            self.lead -= ns;
+        } else {
+            self.link = wait.link;
+            self.lead = ns - self.lead;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn times_add_up(steps in prop::collection::vec((0u64..1000, 0usize..Doing::COUNT, 0u8..4), 1..200)) {
+            let mut clock = Clock::default();
+            let mut now = Time::ZERO;
+            let mut readings = vec![(now, clock.read(now))];
+            for (delay, doing, what) in steps {
+                now = now + Span(delay);
+                match what {
+                    0 => clock.heard = now,
+                    1 => clock.timed_out(now),
+                    2 => readings.push((now, clock.read(now))),
+                    _ => clock.turn_to(now, Doing::ALL[doing]),
+                }
+            }
+            let end = clock.read(now);
+            prop_assert_eq!(end.total(), now.since(Time::ZERO));
+            for (at, reading) in readings {
+                prop_assert_eq!(end.since(&reading).total(), now.since(at));
+            }
+        }
+
+        #[test]
+        fn a_majority_wins_the_vote(others in prop::collection::vec((1u32..5, 1u32..100), 0..50), at in 0usize..50) {
+            let sum: u32 = others.iter().map(|(_, ns)| ns).sum();
+            let mut packets: Vec<Wait> = others.iter().map(|&(link, ns)| Wait { ns, link }).collect();
+            packets.insert(at.min(packets.len()), Wait { ns: sum + 1, link: 7 });
+            let mut waits = Waits::default();
+            packets.iter().for_each(|wait| waits.arrived(*wait));
+            prop_assert_eq!(waits.link, 7);
+            prop_assert_eq!(waits.elsewhere, Span::from_ns(u64::from(2 * sum + 1)));
+        }
+    }
+}
