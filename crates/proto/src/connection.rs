@@ -206,15 +206,15 @@ impl Connection {
         }
     }
 
-    /// After an input: what it does from now on. `open` says whether a window is that it shares, `paused` whether all ports
+    /// After an input: what it does from now on. `open` says whether a window is that it shares, `blocked` whether all ports
     /// are. What is ready goes on sending until it is asked and has nothing.
     #[inline]
-    pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, paused: bool) {
+    pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, blocked: bool) {
         if let Some(aside) = &self.aside
-            && !(self.ready && !paused && aside.clock.doing.is_sending())
+            && !(self.ready && !blocked && aside.clock.doing.is_sending())
         {
             let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), aside.again);
-            self.turn_to(now, if paused && doing == Doing::Line { Doing::Paused } else { doing });
+            self.turn_to(now, if blocked && doing == Doing::Line { Doing::Paused } else { doing });
         }
     }
 
