@@ -8,6 +8,7 @@ pub mod html;
 mod make;
 pub mod markdown;
 mod series;
+mod spread;
 pub mod text;
 mod why;
 

@@ -373,6 +373,7 @@ impl Slice<'_> {
             mine += spent.since(&sent).awaiting();
             FlowTime { behind: posted.waited, spent: mine }
         };
+        debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
         self.times.push((flow, time));
     }
 
