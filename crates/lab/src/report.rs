@@ -10,6 +10,7 @@ pub mod lines;
 mod make;
 pub mod markdown;
 mod series;
+mod spread;
 pub mod text;
 mod why;
 

@@ -177,6 +177,17 @@ fn a_victim_of_pauses() {
 }
 
 #[test]
+fn a_port_that_is_down() {
+    let text = format!(
+        "{LEAVES}{}[[faults]]\nkind = \"down\"\nport = \"host0.p0\"\nat = \"10 us\"\nuntil = \"900 us\"\n",
+        flows(&[(0, 9, "4 MB")])
+    );
+    let slowest = entry(&why(&text), "slowest");
+    assert!(share(&slowest, "paused") > 0.8, "{}", slowest.sentence);
+    assert!(slowest.sentence.contains("with its NIC's ports down"), "{}", slowest.sentence);
+}
+
+#[test]
 fn a_loss_that_only_a_timeout_finds() {
     let text = format!(
         "{LEAVES}[profile]\nname = \"rocev2\"\n{}\
@@ -267,7 +278,7 @@ fn shares_can_be_expected_and_are_told() {
     assert!(r.met(), "{:?}", r.expect);
     let told = entry(&r, "slowest").sentence;
     assert!(report::text::report(&r).contains(&told), "{told}");
-    assert!(report::html::report(&r, &text).contains("in an incast at host0"));
+    assert!(report::html::report(&r).contains("in an incast at host0"));
     let wrong = Scenario::from_text("why.toml", "[expect]\n\"why.slowest.shares.incats\" = \"> 0\"\n")
         .and_then(|s| s.check())
         .map(drop);

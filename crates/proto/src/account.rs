@@ -31,7 +31,7 @@ pub enum Doing {
     Recovery,
     /// A retransmission timeout ran: found out when it fired.
     Timeout,
-    /// It may send, but all its ports are paused (PFC).
+    /// It may send, but all its ports are paused (PFC) or down.
     Paused,
 }
 
@@ -138,7 +138,7 @@ impl Clock {
 
     /// A retransmission timeout has fired: the sender waited for it since it last sent or heard something.
     pub(crate) fn timed_out(&mut self, now: Time) {
-        if self.doing == Doing::Idle || self.doing.is_sending() && self.heard > self.since {
+        if self.doing == Doing::Idle {
             return;
         }
         let from = self.since.max(self.heard.min(now));

@@ -1,9 +1,10 @@
 //! One connection: the only file that knows reliability, congestion control and path selection together.
 
+mod aside;
 mod paths;
 mod sharing;
 
-use crate::account::{Clock, Doing, Spent, Wait, Waits};
+use crate::account::{Doing, Wait};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
@@ -13,6 +14,7 @@ use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Set
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
+use aside::Aside;
 use sharing::Sharing;
 use std::sync::Arc;
 
@@ -35,23 +37,6 @@ enum Idle {
     Probes,
     /// Nothing, for ever: it has failed, and the application has been told.
     Failed,
-}
-
-/// What a connection has only when it has been used: an idle one stays small.
-struct Aside {
-    clock: Clock,
-    waits: Waits,
-    /// When the last CNP left; [`Time::NEVER`] before the first.
-    last_cnp: Time,
-    /// Was the last packet one that was sent again?
-    again: bool,
-}
-
-impl Aside {
-    #[cold]
-    fn new() -> Box<Aside> {
-        Box::new(Aside { clock: Clock::default(), waits: Waits::default(), last_cnp: Time::NEVER, again: false })
-    }
 }
 
 /// Control packets that an input calls for, in order.
@@ -179,50 +164,6 @@ impl Connection {
             aside.clock.turn_to(now, Doing::Idle);
         }
         self.reliability.open(message);
-    }
-
-    /// Where its time went up to `now`.
-    pub(crate) fn spent(&mut self, now: Time) -> Spent {
-        self.aside.get_or_insert_with(Aside::new).clock.read(now)
-    }
-
-    /// What its packets met on their way.
-    pub(crate) fn waits(&self) -> Waits {
-        self.aside.as_ref().map_or_else(Waits::default, |a| a.waits)
-    }
-
-    /// What it does at `now`, where its window, or the one it shares, is `open`.
-    fn doing(&self, now: Time, open: bool, again: bool) -> Doing {
-        if self.reliability.has_next() {
-            if open && now >= self.pace_at { Doing::Line } else { Doing::window(self.congestion.last_cut()) }
-        } else if self.reliability.is_held() {
-            Doing::Range
-        } else if self.reliability.in_flight().0 == 0 {
-            Doing::Idle
-        } else if again {
-            Doing::Recovery
-        } else {
-            Doing::Tail
-        }
-    }
-
-    /// After an input: what it does from now on. `open` says whether a window is that it shares, `paused` whether all ports
-    /// are. What is ready goes on sending until it is asked and has nothing.
-    #[inline]
-    pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, paused: bool) {
-        if let Some(aside) = &self.aside
-            && !(self.ready && !paused && aside.clock.doing.is_sending())
-        {
-            let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), aside.again);
-            self.turn_to(now, if paused && doing == Doing::Line { Doing::Paused } else { doing });
-        }
-    }
-
-    #[inline]
-    fn turn_to(&mut self, now: Time, doing: Doing) {
-        if let Some(aside) = &mut self.aside {
-            aside.clock.turn_to(now, doing);
-        }
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {

@@ -81,8 +81,8 @@ pub struct Endpoint {
     up: u32,
     /// The ports that our NIC has.
     nic: u32,
-    /// The ports whose data class is paused, one bit each.
-    paused: u32,
+    /// The ports that take no data at present, one bit each.
+    blocked: u32,
     /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
     contexts: Vec<contexts::Context>,
@@ -129,7 +129,7 @@ impl Endpoint {
             ports: None,
             up: u32::MAX,
             nic: 0,
-            paused: 0,
+            blocked: 0,
             planes_differ: false,
             contexts: Vec::new(),
             destinations: BTreeMap::new(),
@@ -280,16 +280,16 @@ impl Endpoint {
     /// What a connection does from now on.
     #[inline]
     fn keep_time(&mut self, now: Time, id: u32) {
-        let paused = self.up & self.nic & !self.paused == 0;
+        let blocked = self.up & self.nic & !self.blocked == 0;
         let open = self.connections[id as usize].context().map(|c| self.contexts[c as usize].is_open);
-        self.connections[id as usize].keep_time(now, open, paused);
+        self.connections[id as usize].keep_time(now, open, blocked);
     }
 
-    /// PFC has paused the data class of a port, or lets it go on. The world must not offer a paused port for data; this is for
-    /// reports only.
-    pub fn handle_pause(&mut self, now: Time, port: u8, on: bool) {
+    /// A port takes no data from now on, since PFC has paused it or it is down, or takes data again. The world must not offer
+    /// such a port for data; this is for the accounts only.
+    pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: bool) {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
-        self.paused = if on { self.paused | bit } else { self.paused & !bit };
+        self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
         for i in 0..self.ready.len() {
             self.keep_time(now, self.ready[i]);
         }

@@ -146,7 +146,7 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
             all.trimmed += one.trimmed;
         }
         slice.close_accounts(simulated.0);
-        for &(flow, time) in &slice.times {
+        for (flow, time) in std::mem::take(&mut slice.times) {
             m.times[flow as usize] = time;
         }
         m.captured.append(&mut slice.captured);

@@ -36,7 +36,7 @@ pub(crate) enum Cause {
     Window,
     /// The range of PSNs, or a cap on bytes in flight.
     Psn,
-    /// Its NIC was paused (PFC).
+    /// Its NIC's ports were paused (PFC) or down.
     Paused,
     /// Another flow had to end first.
     Dependency,
@@ -110,6 +110,9 @@ pub struct WhyFacts {
     pub cut: Option<String>,
     /// All of it in words.
     pub sentence: String,
+    /// Do switches pause?
+    #[serde(skip)]
+    pauses: bool,
 }
 
 /// Time by cause, and what goes with it.
@@ -307,6 +310,7 @@ impl<'a> Books<'a> {
             link: top(&account.links).map(|l| topology.link_name(LinkId(l))),
             host: top(&account.hosts).map(|h| format!("host{h}")),
             control: self.experiment.plan.profiles[account.profile].congestion.name().to_string(),
+            pauses: self.experiment.plan.ports.pfc.is_some(),
             cut: cut.map(|i| ["never", "marks", "delay", "loss"][i].to_string()),
             ..WhyFacts::default()
         };
@@ -357,7 +361,8 @@ impl WhyFacts {
                 None => format!("waiting for its window ({control}, never cut)"),
             },
             Cause::Psn => "waiting with its range of packet numbers used up".to_string(),
-            Cause::Paused => "with its NIC paused (PFC)".to_string(),
+            Cause::Paused if self.pauses => "with its NIC paused (PFC)".to_string(),
+            Cause::Paused => "with its NIC's ports down".to_string(),
             Cause::Dependency => "waiting for flows that had to end first".to_string(),
             Cause::Behind => "behind earlier messages of its connection".to_string(),
             Cause::Incast => format!("in an incast at {}{why}", place(&self.host)),

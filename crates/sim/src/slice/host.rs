@@ -88,8 +88,7 @@ impl Slice<'_> {
         if note.source < self.sources.trigger {
             let port = self.local(note.source - self.sources.pause);
             self.pause(port, now, note.data != 0);
-            let plane = (port % self.planes) as u8;
-            self.hosts[h].endpoint.handle_pause(Time(now), plane, note.data != 0);
+            self.tell_blocked(h, port, now);
         } else if note.source < self.sources.flow {
             self.fire(note.data, HostId(self.first_host + h as u32), now);
         } else if note.source < self.sources.fault {
@@ -99,9 +98,16 @@ impl Slice<'_> {
             if let (_, FaultEvent::Seen(link, down)) = self.fault_events[note.data as usize] {
                 let port = (link.0 % self.planes as u32) as u8;
                 self.hosts[h].endpoint.handle_port(Time(now), port, !down);
+                self.tell_blocked(h, h * self.planes + usize::from(port), now);
             }
         }
         self.run_host(h, now + 1);
+    }
+
+    /// Tells a host whether one of its ports takes data.
+    fn tell_blocked(&mut self, h: usize, port: usize, now: u64) {
+        let blocked = self.ports[port].flags & (flag::PAUSED | flag::DOWN) != 0;
+        self.hosts[h].endpoint.handle_blocked(Time(now), (port % self.planes) as u8, blocked);
     }
 
     /// A packet has arrived at a host.
@@ -367,6 +373,7 @@ impl Slice<'_> {
             mine += spent.since(&sent).awaiting();
             FlowTime { behind: posted.waited, spent: mine }
         };
+        debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
         self.times.push((flow, time));
     }
 
