@@ -50,6 +50,8 @@ const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
 /// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
 pub const CONTROL_DSCP: u8 = 48;
+/// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
+const OPERATIONS_MAX: usize = 16_384;
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -105,6 +107,9 @@ pub struct Config {
     /// Unfinished operations of one connection at the most, for sends and writes together, and for receives. Default 4,096;
     /// at most 16,384.
     pub operations_max: usize,
+    /// Messages of one peer that have begun to arrive and are not complete, at the most; a peer that begins more breaks the
+    /// protocol. Default 16,384: the largest `operations_max` that a peer may have. No less than theirs.
+    pub incoming_max: usize,
     /// How long to try to reach a peer. Default 3 s.
     pub handshake_timeout: Duration,
     /// A peer of whom nothing was heard for so long is given up. Default 3 s.
@@ -139,6 +144,7 @@ impl Config {
             accept: true,
             connections_max: 1_024,
             operations_max: 4_096,
+            incoming_max: OPERATIONS_MAX,
             handshake_timeout: Duration::from_secs(3),
             peer_timeout: Duration::from_secs(3),
             plane_timeout: Duration::from_millis(40),
@@ -283,8 +289,11 @@ impl Config {
         if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload) {
             return wrong(format!("a payload of {} bytes: take {PAYLOAD_MIN} to {PAYLOAD_MAX}", self.payload));
         }
-        if !(1..=16_384).contains(&self.operations_max) {
-            return wrong(format!("operations_max is {}: take 1 to 16384", self.operations_max));
+        if !(1..=OPERATIONS_MAX).contains(&self.operations_max) {
+            return wrong(format!("operations_max is {}: take 1 to {OPERATIONS_MAX}", self.operations_max));
+        }
+        if !(1..=OPERATIONS_MAX).contains(&self.incoming_max) {
+            return wrong(format!("incoming_max is {}: take 1 to {OPERATIONS_MAX}", self.incoming_max));
         }
         if !(1..=65_536).contains(&self.connections_max) {
             return wrong(format!("connections_max is {}: take 1 to 65536", self.connections_max));

@@ -1,5 +1,6 @@
 //! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
 
+mod answers;
 mod calls;
 mod completion;
 mod slots;
@@ -12,13 +13,15 @@ pub use wake::Waker;
 use crate::clock::{Clock, duration, span};
 use crate::config::{Config, Waiting};
 use crate::error::{Error, Reason};
-use crate::frame::{self, COOKIE, Descriptor, Frame, NOISE_HELLO, NOISE_WELCOME};
-use crate::handshake::{Caller, Cookies, Terms};
+use crate::frame::{self, Descriptor, Frame};
+use crate::handshake::{Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
+use answers::Answers;
+use calls::Calling;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -27,23 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use strandway_proto::{Environment, Profile, Span, Time};
 
-/// A connection that we have begun.
-struct Calling {
-    id: u64,
-    caller: Caller,
-    cookie: [u8; COOKIE],
-    peers: Vec<SocketAddrV6>,
-    began: Time,
-    again: Time,
-    tries: usize,
-    hint: Option<Reason>,
-}
-
-/// A hello that was answered: the same answer again, should the welcome be lost, and never a second connection.
-struct Answered {
-    at: Time,
-    welcome: [u8; NOISE_WELCOME],
-}
+/// Answers to hellos that are kept for each connection that may be open: ours. More than one, since connections may be shorter
+/// than a cookie's life.
+const ANSWERS_PER_CONNECTION: usize = 4;
 
 /// A host on the wire: one socket per plane, registered memory, connections to peers.
 ///
@@ -65,7 +54,7 @@ pub struct Node {
     ids: HashMap<u64, u32>,
     /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
     recent: Option<(u64, u32)>,
-    answered: HashMap<[u8; NOISE_HELLO], Answered>,
+    answered: Answers,
     completions: VecDeque<Completion>,
     operations: u64,
     counters: NodeCounters,
@@ -123,7 +112,7 @@ impl Node {
             open: 0,
             ids: HashMap::new(),
             recent: None,
-            answered: HashMap::new(),
+            answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
             completions: VecDeque::new(),
             operations: 0,
             counters: NodeCounters::default(),
@@ -220,18 +209,7 @@ impl Node {
             )));
         }
         let id = self.fresh_id()?;
-        let caller = Caller::new(&self.config.secret, id, &self.terms)?;
-        let now = self.clock.now();
-        let calling = Calling {
-            id,
-            caller,
-            cookie: [0; COOKIE],
-            peers: peer.to_vec(),
-            began: now,
-            again: now,
-            tries: 0,
-            hint: None,
-        };
+        let calling = Calling::new(self.clock.now(), id, peer);
         self.occupy(id, State::Calling(Box::new(calling)))
     }
 
@@ -334,22 +312,16 @@ impl Node {
                 return self.handle_hello(now, plane, from, connection, &cookie, &noise, length);
             }
             Ok(Frame::Retry { connection, cookie }) => {
-                if let Some((_, calling)) = self.calling(connection)
-                    && calling.peers[plane] == from
-                {
-                    calling.cookie = *cookie;
-                    calling.again = now;
-                    calling.tries -= calling.tries.min(1);
-                }
-                return;
+                let cookie = *cookie;
+                return self.handle_retry(now, plane, from, connection, &cookie);
             }
             Ok(Frame::Welcome { connection, noise }) => {
                 let noise = *noise;
-                return self.handle_welcome(now, connection, &noise);
+                return self.handle_welcome(now, plane, connection, &noise);
             }
             Ok(Frame::Refusal { connection, reason }) => {
                 if let Some((_, calling)) = self.calling(connection)
-                    && calling.peers[plane] == from
+                    && calling.is_peer(plane, from)
                 {
                     calling.hint = Some(if reason == 2 { Reason::WrongVersion } else { Reason::WrongKey });
                 }
@@ -357,12 +329,14 @@ impl Node {
             }
             Err(error) => {
                 self.counters.malformed += 1;
-                if let frame::FrameError::Version(_) = error
+                if let frame::FrameError::Version(version) = error
                     && length >= frame::HELLO
                     && let Some(id) = datagram.get(4..).and_then(|rest| rest.first_chunk())
                 {
                     // Shorter than what caused it, and only for what is as long as a hello.
-                    self.reply(plane, from, &frame::refusal(plane as u8, u64::from_be_bytes(*id), 2));
+                    let refusal = frame::refusal(version, plane as u8, u64::from_be_bytes(*id), 2);
+                    self.counters.refuse(Reason::WrongVersion);
+                    self.reply(plane, from, &refusal);
                 }
                 return;
             }
@@ -389,7 +363,14 @@ impl Node {
             memory: &mut self.memory,
             completions: &mut self.completions,
         };
-        if let Err(reason) = session.handle(&mut around, plane, arrival, &sealed, datagram) {
+        let unconfirmed = !session.confirmed;
+        let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
+        if unconfirmed && session.confirmed {
+            let caller = session.remote();
+            self.slots[index as usize].hello = None;
+            self.end_twins(caller, Some(index as usize));
+        }
+        if let Err(reason) = outcome {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);
         }
@@ -420,6 +401,11 @@ impl Node {
     /// Is the port of each plane up, as far as the system tells?
     pub fn ports_up(&self) -> &[bool] {
         &self.ports
+    }
+
+    /// Connections at present, those being established included.
+    pub const fn connections(&self) -> usize {
+        self.open
     }
 
     /// What belongs to no connection, or to none any more.

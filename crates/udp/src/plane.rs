@@ -15,6 +15,8 @@ const SEGMENTS_MAX: usize = 64;
 /// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,
 /// so a few more than this may wait.
 const BATCHES_MAX: usize = 8;
+/// Refusals that are remembered until the node's next turn; ours. One that is left out happens again.
+const FAILURES_MAX: usize = 64;
 /// Datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
@@ -29,10 +31,32 @@ pub(crate) enum Class {
     Control,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination {
+    /// The address that the kernel routes by.
+    pub(crate) to: SocketAddrV6,
+    /// The number of the socket to send from.
+    pub(crate) source: u16,
+    /// The peer of the connection that the datagram belongs to, by its own address. `None` for answers to strangers and for
+    /// calls: if the kernel refuses those, it concerns nobody else.
+    pub(crate) peer: Option<SocketAddrV6>,
+}
+
+/// Why the kernel refuses datagrams to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// They are larger than the interface takes.
+    TooLarge,
+    /// There is no route.
+    NoRoute,
+}
+
 /// Datagrams of equal length (the last may be shorter) to one address: one system call.
 struct Batch {
     bytes: Vec<u8>,
     to: SocketAddrV6,
+    peer: Option<SocketAddrV6>,
     class: Class,
     segment: usize,
     count: usize,
@@ -92,10 +116,10 @@ pub(crate) struct Plane {
     spare: Vec<Vec<u8>>,
     /// The socket's send buffer is full.
     blocked: bool,
-    /// A datagram was larger than the interface takes.
-    pub(crate) too_large: bool,
-    /// The kernel has no way out for this plane: its port is down.
-    pub(crate) unreachable: bool,
+    /// Peers to whom datagrams were refused since the last [`Plane::take_failure`]; at most [`FAILURES_MAX`].
+    failures: Vec<(SocketAddrV6, Failure)>,
+    /// The kernel says that the interface is down or gone.
+    pub(crate) dead: bool,
     pub(crate) counters: PlaneCounters,
 }
 
@@ -116,8 +140,8 @@ impl Plane {
             batches: VecDeque::new(),
             spare: Vec::new(),
             blocked: false,
-            too_large: false,
-            unreachable: false,
+            failures: Vec::new(),
+            dead: false,
             counters: PlaneCounters::default(),
         })
     }
@@ -141,16 +165,24 @@ impl Plane {
         !self.blocked && self.batches.len() <= BATCHES_MAX
     }
 
+    /// Does it take a datagram that nobody would send again? What waits leaves first if it is much.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if !self.blocked && self.batches.len() > BATCHES_MAX {
+            self.flush();
+        }
+        self.is_free()
+    }
+
     /// Is the socket's send buffer full?
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Adds a datagram of `length` bytes that `write` appends, to leave from source number `source`. Full batches leave at
-    /// once, the rest with [`Plane::flush`]; the order of datagrams is not kept.
+    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`]; the
+    /// order of datagrams is not kept.
     pub(crate) fn push(
         &mut self,
-        (to, source): (SocketAddrV6, u16),
+        Destination { to, source, peer }: Destination,
         class: Class,
         length: usize,
         write: impl FnOnce(&mut Vec<u8>),
@@ -165,6 +197,7 @@ impl Plane {
             write(&mut bytes);
             bytes.extend_from_slice(&short);
             self.spare.push(short);
+            batch.peer = batch.peer.or(peer);
             (batch.bytes, batch.class, batch.segment, batch.count, batch.closed) = (bytes, class, length, 2, true);
             return;
         }
@@ -177,10 +210,12 @@ impl Plane {
             }
             let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
             bytes.clear();
-            self.batches.push_back((source, Batch { bytes, to, class, segment: length, count: 0, closed: false }));
+            self.batches
+                .push_back((source, Batch { bytes, to, peer, class, segment: length, count: 0, closed: false }));
             self.batches.len() - 1
         });
         let (_, batch) = &mut self.batches[at];
+        batch.peer = batch.peer.or(peer);
         let before = batch.bytes.len();
         write(&mut batch.bytes);
         debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
@@ -211,7 +246,7 @@ impl Plane {
                 Ok(()) => {
                     self.counters.sent += batch.count as u64;
                     self.counters.sent_bytes += batch.bytes.len() as u64;
-                    self.unreachable = false;
+                    self.dead = false;
                 }
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => {
                     self.blocked = true;
@@ -224,15 +259,31 @@ impl Plane {
                 // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
                 Err(error) => {
                     self.counters.refused += batch.count as u64;
-                    self.too_large |= error == Errno::EMSGSIZE;
-                    self.unreachable |=
-                        matches!(error, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::ENODEV);
+                    let failure = match error {
+                        Errno::EMSGSIZE => Some(Failure::TooLarge),
+                        Errno::ENETUNREACH | Errno::EHOSTUNREACH => Some(Failure::NoRoute),
+                        _ => None,
+                    };
+                    if let Some(peer) = batch.peer {
+                        self.dead |= matches!(error, Errno::ENETDOWN | Errno::ENODEV);
+                        let failure = failure.map(|failure| (peer, failure));
+                        let news =
+                            failure.filter(|one| self.failures.len() < FAILURES_MAX && !self.failures.contains(one));
+                        self.failures.extend(news);
+                    }
                 }
             }
-            if let Some((_, batch)) = self.batches.pop_front() {
+            if let Some((_, batch)) = self.batches.pop_front()
+                && self.spare.len() <= BATCHES_MAX
+            {
                 self.spare.push(batch.bytes);
             }
         }
+    }
+
+    /// A peer to whom datagrams were refused, and why.
+    pub(crate) fn take_failure(&mut self) -> Option<(SocketAddrV6, Failure)> {
+        self.failures.pop()
     }
 
     /// Receives what one call gives; false if there was nothing.
@@ -245,6 +296,19 @@ impl Plane {
             self.counters.received_bytes += bytes as u64;
         }
         any
+    }
+}
+
+#[cfg(test)]
+impl Plane {
+    /// From now until the next [`Plane::flush`] the socket is taken to be full.
+    pub(crate) fn fill_socket(&mut self) {
+        self.blocked = true;
+    }
+
+    /// Bytes that wait for the socket.
+    pub(crate) fn waiting(&self) -> usize {
+        self.batches.iter().map(|(_, batch)| batch.bytes.len()).sum()
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Completion, Node, State, Waker};
 use crate::clock::span;
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
+use crate::plane::Failure;
 use crate::session::Surroundings;
 use crate::socket::Inbox;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -189,7 +190,7 @@ impl Node {
     fn watch_ports(&mut self) {
         let now = self.latest;
         for plane in 0..self.planes.len() {
-            let up = !self.planes[plane].unreachable && self.links.as_ref().is_none_or(|links| links.is_up(plane));
+            let up = !self.planes[plane].dead && self.links.as_ref().is_none_or(|links| links.is_up(plane));
             if std::mem::replace(&mut self.ports[plane], up) == up {
                 continue;
             }
@@ -204,6 +205,7 @@ impl Node {
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
+        self.heed_failures(now);
         let mut moved = false;
         let count = self.slots.len();
         for i in 0..count {
@@ -211,10 +213,23 @@ impl Node {
             moved |= self.let_one_work(index, now, absence);
         }
         self.turn = (self.turn + 1) % count.max(1);
-        if self.planes.iter().any(|plane| plane.too_large) {
-            self.end_all(Reason::PayloadTooLarge);
-        }
         moved
+    }
+
+    /// What the kernel refused to send concerns the connections with that peer and nobody else.
+    fn heed_failures(&mut self, now: Time) {
+        for plane in 0..self.planes.len() {
+            while let Some((peer, failure)) = self.planes[plane].take_failure() {
+                for index in 0..self.slots.len() {
+                    let Some(State::Open(session)) = &mut self.slots[index].state else { continue };
+                    match failure {
+                        _ if !session.is_at(plane, peer) => {}
+                        Failure::TooLarge => self.end(index, Reason::PayloadTooLarge, true),
+                        Failure::NoRoute => session.handle_no_route(now, plane),
+                    }
+                }
+            }
+        }
     }
 
     /// Timers and packets of the connection in a slot; true if it sent anything.
@@ -228,10 +243,9 @@ impl Node {
                     memory: &mut self.memory,
                     completions: &mut self.completions,
                 };
-                let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
+                let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
-                    Err(reason) => self.end(index, reason, true),
-                    Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
+                    Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => return sent,
                 }
             }
