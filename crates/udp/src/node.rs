@@ -43,6 +43,8 @@ pub struct Node {
     config: Config,
     profile: Arc<Profile>,
     environment: Environment,
+    /// Bytes that a connection may send at once, if a window is more.
+    burst: Option<u64>,
     terms: Terms,
     clock: Clock,
     cookies: Cookies,
@@ -102,6 +104,7 @@ impl Node {
         Ok(Node {
             profile: Arc::new(profile),
             environment,
+            burst: config.burst_limit(&environment, buffer),
             terms,
             cookies: Cookies::new()?,
             ports: vec![true; planes.len()],

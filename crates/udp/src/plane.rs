@@ -9,7 +9,7 @@ use std::net::SocketAddrV6;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of one send at the most: what a UDP datagram over IPv6 can hold, less some.
-const BATCH_BYTES: usize = 64_000;
+pub(crate) const BATCH_BYTES: usize = 64_000;
 /// Datagrams of one send at the most: Linux, `UDP_MAX_SEGMENTS` before 6.9.
 const SEGMENTS_MAX: usize = 64;
 /// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,

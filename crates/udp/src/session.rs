@@ -1,6 +1,7 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
 mod incoming;
+mod pacer;
 mod planes;
 mod roaming;
 mod trimmed;
@@ -16,12 +17,14 @@ use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::socket::Arrival;
 use incoming::Incoming;
+use pacer::Pacer;
 use planes::Side;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
+use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
     Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
@@ -91,6 +94,8 @@ pub(crate) struct Session {
     /// Packets that it sends before another connection has a turn: whole batches, since a system call costs the same for a
     /// batch that is not full.
     turn: usize,
+    /// Where a window is more than a receiving socket holds.
+    pacer: Option<Pacer>,
     sealer: Sealer,
     opener: Opener,
     /// The DSCP of datagrams that switches have cut, if they do.
@@ -143,14 +148,17 @@ pub(crate) struct Opening<'a> {
     pub(crate) peers: Vec<Option<SocketAddrV6>>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
+    /// Bytes that may leave at once, if a window is more.
+    pub(crate) burst: Option<u64>,
     pub(crate) seed: u64,
 }
 
 impl Session {
     pub(crate) fn new(now: Time, config: &Config, opening: Opening<'_>) -> Session {
-        let Opening { handle, remote, secrets, calls, peers, profile, environment, seed } = opening;
+        let Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed } = opening;
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
-        let format = profile.wire;
+        let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
+        let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(OpenConnection {
             profile,
             environment,
@@ -169,8 +177,9 @@ impl Session {
             format,
             engine_knows,
             turn: TURN_BATCHES * batch_of(config.datagram()),
+            pacer,
             sealer: Sealer::new(ours, config.protection),
-            opener: Opener::new(theirs, config.protection),
+            opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
             sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
@@ -438,7 +447,10 @@ impl Session {
             if free == 0 {
                 break;
             }
-            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data: free, control: free }) else { break };
+            let endpoint = &self.endpoint;
+            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            let data = if paced { 0 } else { free };
+            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
             self.send_packet(around, &packet);
             sent += 1;
         }
@@ -487,6 +499,9 @@ impl Session {
                     out.extend_from_slice(payload);
                     sealer.seal(out, start);
                 });
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.spend(length as u64);
+                }
                 self.counters.sent_bytes[plane] += u64::from(data.length);
                 if !packet.flags.has(Flags::RETRANSMITTED) {
                     self.counters.fresh_bytes += u64::from(data.length);
@@ -556,6 +571,16 @@ impl Session {
         for place in places.chain(self.receives.iter().map(|r| r.place)) {
             memory.release(place);
         }
+    }
+}
+
+/// Sequence numbers that a sender is ahead of the oldest packet that its receiver misses, at the most.
+fn window_psn(reliability: &ReliabilityConfig) -> u32 {
+    match reliability {
+        ReliabilityConfig::SelectiveRepeat(config) => config.window_psn,
+        ReliabilityConfig::MrcSack(config) => config.psn_range * 128,
+        // It keeps to one path, where nothing overtakes.
+        ReliabilityConfig::GoBackN(_) => 0,
     }
 }
 

@@ -194,8 +194,8 @@ impl Node {
         peers: Vec<Option<SocketAddrV6>>,
     ) -> Option<Session> {
         let seed = u64::from_be_bytes(random().ok()?);
-        let (profile, environment) = (self.profile.clone(), self.environment);
-        let opening = Opening { handle, remote, secrets, calls, peers, profile, environment, seed };
+        let (profile, environment, burst) = (self.profile.clone(), self.environment, self.burst);
+        let opening = Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed };
         Some(Session::new(now, &self.config, opening))
     }
 

@@ -44,6 +44,7 @@ impl Peer {
             peers: vec![Some(from)],
             profile: profile.clone(),
             environment,
+            burst: None,
             seed: 1,
         };
         let session = Session::new(Time::ZERO, &config, opening);

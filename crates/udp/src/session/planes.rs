@@ -1,7 +1,7 @@
 //! The planes of a connection: which of them answer, and which of them packets may take.
 
 use super::roaming::Candidate;
-use super::{RTTS_MAX, Session, Surroundings};
+use super::{ONLY, RTTS_MAX, Session, Surroundings};
 use crate::frame::Kind;
 use crate::plane::Plane;
 use std::net::SocketAddrV6;
@@ -211,7 +211,12 @@ impl Session {
         if !self.confirmed {
             return self.confirm_by;
         }
-        let engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        let mut engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        if let Some(at) = self.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.window(ONLY).0))
+            && self.endpoint.wants_transmit()
+        {
+            engine = engine.min(at);
+        }
         let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| {
             let silence = side.unanswered.map_or(Time::NEVER, |(_, at)| at + self.plane_timeout);
             silence.min(side.ping_at)

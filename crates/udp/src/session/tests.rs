@@ -116,7 +116,7 @@ proptest! {
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let opening = Opening {
             handle, remote: 1, secrets: &secrets, calls: false, peers: vec![None, None],
-            profile: wire_profile.clone(), environment, seed: 1,
+            profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut session = Session::new(Time::ZERO, &config, opening);
         let place = memory.place(buffer, &theirs).expect("within");
@@ -222,7 +222,7 @@ proptest! {
         let from = planes[0].address().expect("bound");
         let opening = Opening {
             handle, remote: 1, secrets: &secrets, calls: false, peers: vec![Some(from)],
-            profile: wire_profile.clone(), environment, seed: 1,
+            profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut session = Session::new(Time::ZERO, &config, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
