@@ -38,9 +38,29 @@ pub(crate) struct Destination {
     pub(crate) to: SocketAddrV6,
     /// The number of the socket to send from.
     pub(crate) source: u16,
-    /// The peer of the connection that the datagram belongs to, by its own address. `None` for answers to strangers and for
-    /// calls: if the kernel refuses those, it concerns nobody else.
-    pub(crate) peer: Option<SocketAddrV6>,
+    pub(crate) owner: Owner,
+}
+
+/// Whom it concerns if the kernel refuses a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Nobody: it answers a stranger.
+    Nobody,
+    /// Whoever calls the node at this address.
+    Call(SocketAddrV6),
+    /// The connections with the peer at this address.
+    Peer(SocketAddrV6),
+}
+
+impl Owner {
+    /// Of a system call that two datagrams share.
+    fn and(self, other: Owner) -> Owner {
+        match self {
+            Owner::Peer(_) => self,
+            Owner::Call(_) if other == Owner::Nobody => self,
+            Owner::Call(_) | Owner::Nobody => other,
+        }
+    }
 }
 
 /// Why the kernel refuses datagrams to a peer.
@@ -56,7 +76,7 @@ pub(crate) enum Failure {
 struct Batch {
     bytes: Vec<u8>,
     to: SocketAddrV6,
-    peer: Option<SocketAddrV6>,
+    owner: Owner,
     class: Class,
     segment: usize,
     count: usize,
@@ -182,7 +202,7 @@ impl Plane {
     /// order of datagrams is not kept.
     pub(crate) fn push(
         &mut self,
-        Destination { to, source, peer }: Destination,
+        Destination { to, source, owner }: Destination,
         class: Class,
         length: usize,
         write: impl FnOnce(&mut Vec<u8>),
@@ -197,7 +217,7 @@ impl Plane {
             write(&mut bytes);
             bytes.extend_from_slice(&short);
             self.spare.push(short);
-            batch.peer = batch.peer.or(peer);
+            batch.owner = batch.owner.and(owner);
             (batch.bytes, batch.class, batch.segment, batch.count, batch.closed) = (bytes, class, length, 2, true);
             return;
         }
@@ -211,11 +231,11 @@ impl Plane {
             let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
             bytes.clear();
             self.batches
-                .push_back((source, Batch { bytes, to, peer, class, segment: length, count: 0, closed: false }));
+                .push_back((source, Batch { bytes, to, owner, class, segment: length, count: 0, closed: false }));
             self.batches.len() - 1
         });
         let (_, batch) = &mut self.batches[at];
-        batch.peer = batch.peer.or(peer);
+        batch.owner = batch.owner.and(owner);
         let before = batch.bytes.len();
         write(&mut batch.bytes);
         debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
@@ -259,17 +279,20 @@ impl Plane {
                 // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
                 Err(error) => {
                     self.counters.refused += batch.count as u64;
-                    let failure = match error {
-                        Errno::EMSGSIZE => Some(Failure::TooLarge),
-                        Errno::ENETUNREACH | Errno::EHOSTUNREACH => Some(Failure::NoRoute),
+                    let failure = match (batch.owner, error) {
+                        (Owner::Call(peer) | Owner::Peer(peer), Errno::EMSGSIZE) => Some((peer, Failure::TooLarge)),
+                        (Owner::Peer(peer), Errno::ENETUNREACH | Errno::EHOSTUNREACH) => Some((peer, Failure::NoRoute)),
+                        (Owner::Peer(_), Errno::ENETDOWN | Errno::ENODEV) => {
+                            self.dead = true;
+                            None
+                        }
                         _ => None,
                     };
-                    if let Some(peer) = batch.peer {
-                        self.dead |= matches!(error, Errno::ENETDOWN | Errno::ENODEV);
-                        let failure = failure.map(|failure| (peer, failure));
-                        let news =
-                            failure.filter(|one| self.failures.len() < FAILURES_MAX && !self.failures.contains(one));
-                        self.failures.extend(news);
+                    if let Some(failure) = failure
+                        && self.failures.len() < FAILURES_MAX
+                        && !self.failures.contains(&failure)
+                    {
+                        self.failures.push(failure);
                     }
                 }
             }
@@ -315,5 +338,29 @@ impl Plane {
 impl AsFd for Plane {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_remembered_by_peer_and_bounded() {
+        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
+        let config = Config::new(&[7; 32]).expect("long enough").plane(address);
+        let mut plane = Plane::open(address, &config).expect("a socket");
+        // Loopback takes no datagram of this length.
+        let send = |plane: &mut Plane, port: u16, peer: bool| {
+            let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
+            let destination = Destination { to, source: 0, owner: if peer { Owner::Peer(to) } else { Owner::Nobody } };
+            plane.push(destination, Class::Data, 70_000, |out| out.resize(out.len() + 70_000, 0));
+            plane.flush();
+        };
+        send(&mut plane, 9, false);
+        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "nobody's");
+        (1..1_000).for_each(|port| send(&mut plane, port, true));
+        assert_eq!((plane.failures.len(), plane.counters.refused), (FAILURES_MAX, 1_000));
+        assert!(matches!(plane.take_failure(), Some((_, Failure::TooLarge))));
     }
 }

@@ -6,13 +6,14 @@ mod planes;
 mod roaming;
 mod trimmed;
 
+use crate::clock::{LIFE, earlier};
 use crate::config::Config;
 use crate::error::Reason;
 use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation};
-use crate::plane::{Class, Destination, Plane, batch_of};
+use crate::plane::{Class, Destination, Owner, Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::socket::Arrival;
@@ -86,6 +87,9 @@ pub struct SessionCounters {
 
 pub(crate) struct Session {
     handle: Connection,
+    /// What the node's clock was set back by since the session was opened, whose own time goes on.
+    set_back: Span,
+    opened: Time,
     remote: u64,
     endpoint: Endpoint,
     format: WireFormat,
@@ -172,6 +176,8 @@ impl Session {
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
+            set_back: Span::ZERO,
+            opened: now,
             remote,
             endpoint,
             format,
@@ -240,7 +246,18 @@ impl Session {
         self.receives.len()
     }
 
+    /// The node's clock was set back.
+    pub(crate) fn go_back(&mut self, back: Span) {
+        self.set_back = self.set_back + back;
+    }
+
+    /// A time of the node's clock as this session counts it.
+    fn own(&self, now: Time) -> Time {
+        now + self.set_back
+    }
+
     pub(crate) fn post(&mut self, now: Time, operation: Operation, place: Place, descriptor: Descriptor) {
+        let now = self.own(now);
         self.waiting.push_back(Posted { operation, place, descriptor });
         self.admit(now);
     }
@@ -279,6 +296,7 @@ impl Session {
         sealed: &Sealed,
         datagram: &mut [u8],
     ) -> Result<(), Reason> {
+        around.now = self.own(around.now);
         let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
         if self.handle_trimmed(now, arrival, sealed, datagram) {
             return Ok(());
@@ -428,7 +446,11 @@ impl Session {
 
     /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
+        around.now = self.own(around.now);
         let now = around.now;
+        if now.since(self.opened) > LIFE {
+            return Err(Reason::Aged);
+        }
         if !self.confirmed {
             // Nothing goes to a caller that has not shown its keys.
             return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
@@ -491,7 +513,7 @@ impl Session {
                 let sealer = &mut self.sealer;
                 let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
                 let (resolved, source) = around.routes.resolve(to, packet.path);
-                let destination = Destination { to: resolved, source, peer: Some(to) };
+                let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
                 around.planes[plane].push(destination, Class::Data, length, |out| {
                     let start = out.len();
                     encode_sealed(&header, out);
@@ -528,7 +550,7 @@ impl Session {
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve_small(to, path);
-        let destination = Destination { to: resolved, source, peer: Some(to) };
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
         around.planes[usize::from(path.port())].push(destination, class, length, |out| {
             let start = out.len();
             encode_sealed(&header, out);

@@ -1,5 +1,6 @@
 //! Hellos that were answered: the same answer again, should the welcome be lost, and never a second connection.
 
+use crate::clock::earlier;
 use crate::frame::{NOISE_HELLO, NOISE_WELCOME};
 use crate::handshake::COOKIE_SECONDS;
 use std::collections::{BTreeMap, HashMap};
@@ -43,6 +44,11 @@ impl Answers {
         self.count += 1;
         self.by_hello.insert(hello, Answered { number: self.count, welcome });
         self.order.insert(self.count, (now, hello));
+    }
+
+    /// The clock was set back.
+    pub(super) fn go_back(&mut self, back: Span) {
+        self.order.values_mut().for_each(|(at, _)| *at = earlier(*at, back));
     }
 
     /// The next time this hello comes, it is a new one.

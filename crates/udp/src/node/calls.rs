@@ -1,11 +1,11 @@
 //! How connections come about: hellos and their answers, from both sides.
 
 use super::{Completion, Connection, Node, State};
-use crate::clock::span;
+use crate::clock::{earlier, span};
 use crate::error::Reason;
 use crate::frame::{self, COOKIE, NOISE_HELLO, NOISE_WELCOME};
 use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Secrets};
-use crate::plane::{Class, Destination};
+use crate::plane::{Class, Destination, Owner};
 use crate::secure::random;
 use crate::session::{Opening, Session};
 use std::net::SocketAddrV6;
@@ -45,6 +45,12 @@ impl Calling {
         }
     }
 
+    /// The clock was set back.
+    pub(super) fn go_back(&mut self, back: Span) {
+        (self.began, self.again) = (earlier(self.began, back), earlier(self.again, back));
+        self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
+    }
+
     /// Is this where the peer is said to be?
     pub(super) fn is_peer(&self, plane: usize, from: SocketAddrV6) -> bool {
         self.peers.get(plane) == Some(&from)
@@ -80,8 +86,9 @@ impl Node {
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
         let hello = frame::hello(plane as u8, calling.id, &cookie, &noise, self.config.datagram());
         let path = PathId::new(plane as u8, rounds as u32);
-        let (to, _) = self.config.routes.resolve(calling.peers[plane], path);
-        self.send_opening(plane, to, &hello);
+        let peer = calling.peers[plane];
+        let (to, _) = self.config.routes.resolve(peer, path);
+        self.send_opening(plane, to, Owner::Call(peer), &hello);
     }
 
     pub(super) fn handle_retry(&mut self, now: Time, plane: usize, from: SocketAddrV6, id: u64, cookie: &[u8; COOKIE]) {
@@ -101,14 +108,14 @@ impl Node {
         // Over another path each time: one of them may be dead.
         self.replies = self.replies.wrapping_add(1);
         let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
-        self.send_opening(plane, to, datagram);
+        self.send_opening(plane, to, Owner::Nobody, datagram);
     }
 
     /// Sends what belongs to no connection yet, from the plane's own port: where answers can be received, and what was asked.
-    fn send_opening(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
+    fn send_opening(&mut self, plane: usize, to: SocketAddrV6, owner: Owner, datagram: &[u8]) {
         // A full socket forgets it: nothing is kept for strangers, and calls are made again.
         if self.planes[plane].has_room() {
-            let destination = Destination { to, source: 0, peer: None };
+            let destination = Destination { to, source: 0, owner };
             self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
         }
     }

@@ -1,9 +1,10 @@
 //! Turns of a node: receiving, timers, sending, waiting.
 
 use super::{Completion, Node, State, Waker};
-use crate::clock::span;
+use crate::clock::{earlier, span};
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
+use crate::handshake::Cookies;
 use crate::plane::Failure;
 use crate::session::Surroundings;
 use crate::socket::Inbox;
@@ -137,7 +138,11 @@ impl Node {
 
     /// Receives, lets connections work, sends; true if anything moved.
     fn work(&mut self) -> bool {
-        let now = self.clock.now();
+        let mut now = self.clock.now();
+        if let Some(back) = self.clock.set_back(now) {
+            self.go_back(back);
+            now = self.clock.now();
+        }
         let absence = now.since(self.last_turn);
         self.last_turn = now;
         let mut moved = false;
@@ -172,6 +177,23 @@ impl Node {
             self.flush();
         }
         moved
+    }
+
+    /// The clock was set back.
+    fn go_back(&mut self, back: Span) {
+        (self.last_turn, self.latest) = (earlier(self.last_turn, back), earlier(self.latest, back));
+        self.answered.go_back(back);
+        // A cookie of this hour a hundred days ago is none of today's.
+        if let Ok(cookies) = Cookies::new() {
+            self.cookies = cookies;
+        }
+        for slot in &mut self.slots {
+            match &mut slot.state {
+                Some(State::Open(session)) => session.go_back(back),
+                Some(State::Calling(calling)) => calling.go_back(back),
+                None => {}
+            }
+        }
     }
 
     /// Sends what was held back for an answer that did not come.
@@ -221,11 +243,17 @@ impl Node {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {
                 for index in 0..self.slots.len() {
-                    let Some(State::Open(session)) = &mut self.slots[index].state else { continue };
-                    match failure {
-                        _ if !session.is_at(plane, peer) => {}
-                        Failure::TooLarge => self.end(index, Reason::PayloadTooLarge, true),
-                        Failure::NoRoute => session.handle_no_route(now, plane),
+                    match (&mut self.slots[index].state, failure) {
+                        (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
+                            session.handle_no_route(now, plane);
+                        }
+                        (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
+                            self.end(index, Reason::PayloadTooLarge, true);
+                        }
+                        (Some(State::Calling(calling)), Failure::TooLarge) if calling.is_peer(plane, peer) => {
+                            self.end(index, Reason::PayloadTooLarge, true);
+                        }
+                        _ => {}
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! The planes of a connection: which of them answer, and which of them packets may take.
 
 use super::roaming::Candidate;
-use super::{ONLY, RTTS_MAX, Session, Surroundings};
+use super::{ONLY, RTTS_MAX, Session, Surroundings, earlier};
 use crate::frame::Kind;
 use crate::plane::Plane;
 use std::net::SocketAddrV6;
@@ -131,6 +131,7 @@ impl Session {
 
     /// The kernel says that our own port of a plane went down or came back.
     pub(crate) fn handle_port(&mut self, now: Time, plane: usize, up: bool) {
+        let now = self.own(now);
         let Some(side) = self.sides.get_mut(plane) else { return };
         let before = side.is_connected();
         side.port = up;
@@ -150,6 +151,7 @@ impl Session {
     /// The kernel has no route to the peer's address on a plane: it carries nothing for this connection until the peer
     /// answers a ping over it.
     pub(crate) fn handle_no_route(&mut self, now: Time, plane: usize) {
+        let now = self.own(now);
         let Some(side) = self.sides.get_mut(plane) else { return };
         if side.is_connected() {
             side.routed = false;
@@ -206,8 +208,12 @@ impl Session {
         }
     }
 
-    /// When to come back, though nothing may have arrived.
+    /// When to come back by the node's clock, though nothing may have arrived.
     pub(crate) fn deadline(&self) -> Time {
+        earlier(self.own_deadline(), self.set_back)
+    }
+
+    fn own_deadline(&self) -> Time {
         if !self.confirmed {
             return self.confirm_by;
         }
