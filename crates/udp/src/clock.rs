@@ -9,7 +9,7 @@ use strandway_proto::{Span, Time};
 /// A node sets its clock back when it shows this: ours, 100 days.
 const LATE: Span = Span::from_ms(100 * 86_400_000);
 /// What it then shows: ours, an hour, more than anything that a node looks back to.
-const EARLY: Span = Span::from_ms(3_600_000);
+pub(crate) const EARLY: Span = Span::from_ms(3_600_000);
 /// The age that no connection reaches: ours, 200 days, what is left of [`Time`] being more than any timeout.
 pub(crate) const LIFE: Span = Span::from_ms(200 * 86_400_000);
 

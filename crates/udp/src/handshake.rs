@@ -13,6 +13,7 @@ use crate::secure::random;
 use ring::{digest, hkdf, hmac};
 use snow::{Builder, HandshakeState};
 use std::net::SocketAddr;
+use strandway_proto::parameter::magnitude;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{Profile, Time};
 
@@ -67,10 +68,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// `profile` as it was chosen: what a host changes for itself, such as its timers, its peers need not know.
     pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection) -> Terms {
-        let text = format!("{profile:?}");
-        let hash = digest::digest(&digest::SHA256, text.as_bytes());
-        let first = hash.as_ref().first_chunk().expect("a digest has 32 bytes");
-        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: u64::from_be_bytes(*first) }
+        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: fingerprint(profile) }
     }
 
     fn encode(&self) -> [u8; TERMS] {
@@ -99,6 +97,30 @@ impl Terms {
         .into_iter()
         .find_map(|(range, reason)| (ours[range.clone()] != theirs[range]).then_some(reason))
     }
+}
+
+/// Of what a profile does: its policies by name, and every parameter by the name and in the unit of scenario files. What the
+/// profile is called does not count.
+fn fingerprint(profile: &Profile) -> u64 {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    // No name holds a zero, so that names and values cannot be confused.
+    let name = |hash: &mut digest::Context, name: &str| {
+        hash.update(name.as_bytes());
+        hash.update(&[0]);
+    };
+    hash.update(&[wire_number(profile.wire)]);
+    for policy in [profile.reliability.name(), profile.congestion.name(), profile.path.name()] {
+        name(&mut hash, policy);
+    }
+    for (group, set) in profile.clone().groups() {
+        name(&mut hash, group);
+        for row in set.table() {
+            name(&mut hash, row.name);
+            let value = set.get(row.name).expect("a set has the values of its table");
+            hash.update(&magnitude(value).to_bits().to_be_bytes());
+        }
+    }
+    u64::from_be_bytes(*hash.finish().as_ref().first_chunk().expect("a digest has 32 bytes"))
 }
 
 fn wire_number(wire: WireFormat) -> u8 {
@@ -305,6 +327,41 @@ mod tests {
             assert_eq!(answer.differ, Some(reason));
         }
         assert!(Secret::new(b"short").is_err());
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_parameters_and_not_of_names() {
+        use strandway_proto::parameter::Value;
+        let mut seen = std::collections::BTreeSet::new();
+        for preset in Profile::NAMES {
+            let profile = Profile::preset(preset).expect("a preset");
+            assert!(seen.insert(fingerprint(&profile)), "{preset}");
+            assert_eq!(fingerprint(&profile), fingerprint(&Profile { name: "mine".into(), ..profile.clone() }));
+            let rows: Vec<_> = profile.clone().groups().into_iter().map(|(_, set)| set.table()).collect();
+            for (group, row) in rows.iter().enumerate().flat_map(|(i, rows)| rows.iter().map(move |row| (i, row))) {
+                let mut other = profile.clone();
+                let (_, set) = other.groups().swap_remove(group);
+                let now = set.get(row.name).expect("in the table");
+                let changed = match now {
+                    Value::Flag(flag) => Value::Flag(!flag),
+                    Value::Count(n) => Value::Count(if n as f64 == row.range.1 { n - 1 } else { n + 1 }),
+                    Value::Ratio(x) => Value::Ratio((x + row.range.0) / 2.0 + (row.range.1 - x) / 4.0),
+                    Value::Span(s) => {
+                        Value::Span(strandway_proto::Span(if s.0 as f64 == row.range.1 { s.0 - 1 } else { s.0 + 1 }))
+                    }
+                    Value::Rate(r) => {
+                        Value::Rate(strandway_proto::Rate(if r.0 as f64 == row.range.1 { r.0 - 1 } else { r.0 + 1 }))
+                    }
+                    Value::Bytes(b) => {
+                        Value::Bytes(strandway_proto::Bytes(if b.0 as f64 == row.range.1 { b.0 - 1 } else { b.0 + 1 }))
+                    }
+                };
+                set.set(row.name, changed).expect("within its range");
+                if set.get(row.name) != Some(now) {
+                    assert_ne!(fingerprint(&other), fingerprint(&profile), "{preset}: {}", row.name);
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod planes;
 mod roaming;
 mod trimmed;
 
-use crate::clock::{LIFE, earlier};
+use crate::clock::{EARLY, LIFE};
 use crate::config::Config;
 use crate::error::Reason;
 use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
@@ -87,9 +87,9 @@ pub struct SessionCounters {
 
 pub(crate) struct Session {
     handle: Connection,
-    /// What the node's clock was set back by since the session was opened, whose own time goes on.
-    set_back: Span,
-    opened: Time,
+    /// What the node's clock shows when this session's own time is zero. The node sets its clock back now and then, and the
+    /// session's time goes on: see [`crate::clock`].
+    origin: i128,
     remote: u64,
     endpoint: Endpoint,
     format: WireFormat,
@@ -137,11 +137,25 @@ pub(crate) struct Session {
 
 /// Everything outside a session that it needs in order to work.
 pub(crate) struct Surroundings<'a> {
+    /// By the node's clock; within a session by its own.
     pub(crate) now: Time,
     pub(crate) routes: &'a Routes,
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
+}
+
+impl Surroundings<'_> {
+    /// The same by another clock.
+    fn at(&mut self, now: Time) -> Surroundings<'_> {
+        Surroundings {
+            now,
+            routes: self.routes,
+            planes: self.planes,
+            memory: self.memory,
+            completions: self.completions,
+        }
+    }
 }
 
 pub(crate) struct Opening<'a> {
@@ -159,6 +173,9 @@ pub(crate) struct Opening<'a> {
 
 impl Session {
     pub(crate) fn new(now: Time, config: &Config, opening: Opening<'_>) -> Session {
+        // It begins late enough to look back.
+        let origin = i128::from(now.0) - i128::from(EARLY.0);
+        let now = Time::ZERO + EARLY;
         let Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed } = opening;
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
@@ -176,8 +193,7 @@ impl Session {
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
-            set_back: Span::ZERO,
-            opened: now,
+            origin,
             remote,
             endpoint,
             format,
@@ -248,12 +264,12 @@ impl Session {
 
     /// The node's clock was set back.
     pub(crate) fn go_back(&mut self, back: Span) {
-        self.set_back = self.set_back + back;
+        self.origin -= i128::from(back.0);
     }
 
     /// A time of the node's clock as this session counts it.
     fn own(&self, now: Time) -> Time {
-        now + self.set_back
+        Time((i128::from(now.0) - self.origin).clamp(0, i128::from(u64::MAX)) as u64)
     }
 
     pub(crate) fn post(&mut self, now: Time, operation: Operation, place: Place, descriptor: Descriptor) {
@@ -296,7 +312,7 @@ impl Session {
         sealed: &Sealed,
         datagram: &mut [u8],
     ) -> Result<(), Reason> {
-        around.now = self.own(around.now);
+        let around = &mut around.at(self.own(around.now));
         let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
         if self.handle_trimmed(now, arrival, sealed, datagram) {
             return Ok(());
@@ -446,9 +462,9 @@ impl Session {
 
     /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
-        around.now = self.own(around.now);
+        let around = &mut around.at(self.own(around.now));
         let now = around.now;
-        if now.since(self.opened) > LIFE {
+        if now > Time::ZERO + LIFE {
             return Err(Reason::Aged);
         }
         if !self.confirmed {

@@ -1,7 +1,7 @@
 //! The planes of a connection: which of them answer, and which of them packets may take.
 
 use super::roaming::Candidate;
-use super::{ONLY, RTTS_MAX, Session, Surroundings, earlier};
+use super::{ONLY, RTTS_MAX, Session, Surroundings};
 use crate::frame::Kind;
 use crate::plane::Plane;
 use std::net::SocketAddrV6;
@@ -210,7 +210,9 @@ impl Session {
 
     /// When to come back by the node's clock, though nothing may have arrived.
     pub(crate) fn deadline(&self) -> Time {
-        earlier(self.own_deadline(), self.set_back)
+        let own = self.own_deadline();
+        let at = i128::from(own.0) + self.origin;
+        if own == Time::NEVER { own } else { Time(at.clamp(0, i128::from(u64::MAX)) as u64) }
     }
 
     fn own_deadline(&self) -> Time {
