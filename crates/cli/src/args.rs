@@ -141,7 +141,20 @@ Two threads on either side, connections spread over them:
   strandway perf server --threads 2 &
   strandway perf client ::1 --threads 2 --connections 4
 For scripts:
-  strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps";
+  strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps
+
+A server says once a second how many callers it has refused, and why: another key, profile, payload size, ...";
+
+const PERF_COLUMNS: &str = "\
+Columns:
+  Gb/s       payload; in the last line that of finished messages
+  messages   finished since the line before
+  ping       round trip of pings in microseconds, median and 99th percentile: it includes queues and the other side's
+             waking up; with --latency that of messages instead
+  again      packets sent again, because they were lost or thought to be
+  per plane  what each plane carried, packets sent again included; (silent): it does not answer, and carries nothing
+  back       payload that came from the server (--bidirectional)
+  EVs        paths in use on each plane, if the profile keeps a list of them (mrc)";
 
 const NODE_EXAMPLES: &str = "\
 A line per interval: connections, payload in and out, packets sent again, and for each plane whether it is up, megabytes
@@ -374,6 +387,7 @@ pub(crate) enum PerfSide {
     /// Serve clients until interrupted
     Server(PerfServerArgs),
     /// Measure against a server
+    #[command(after_help = PERF_COLUMNS)]
     Client(PerfClientArgs),
 }
 

@@ -146,10 +146,10 @@ impl AsyncNode {
     /// # Errors
     /// As for [`Node::bind`], and [`Error::Wait`] if the system gives no descriptor or no thread.
     pub fn spawn(config: Config) -> Result<AsyncNode, Error> {
-        let operations_max = config.operations_max;
+        let (operations_max, connections_max) = (config.operations_max, config.connections_max);
         let mut node = Node::bind(config)?;
         let addresses = node.addresses()?;
-        let queue = Arc::new(Queue::new(node.waker()?));
+        let queue = Arc::new(Queue::new(node.waker()?, connections_max));
         let driver = Driver::new(node, queue.clone(), operations_max);
         let thread = std::thread::Builder::new().name("strandway-node".into()).spawn(|| driver.run());
         let thread = Mutex::new(Some(thread.map_err(Error::Wait)?));

@@ -50,6 +50,10 @@ const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
 /// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
 pub const CONTROL_DSCP: u8 = 48;
+/// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
+const OPERATIONS_MAX: usize = 16_384;
+/// For so long a host may not come to read its sockets, and loses nothing for it: ours, half a slice of the scheduler.
+const STALL: Span = Span::from_ms(2);
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -82,8 +86,9 @@ pub struct Config {
     pub late_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
-    /// Receive buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less, and the node
-    /// then keeps less under way. Send buffers follow from `rate` and `base_rtt`.
+    /// Receive buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less. It bounds what
+    /// leaves at once, and the rate: half of it must hold what arrives in a `base_rtt`, or in 2 ms if that is less, lest a
+    /// host lose packets that does not come to read for so long. Send buffers follow from `rate` and `base_rtt`.
     pub socket_buffer: usize,
     /// What paths are on this network. Default: one per plane.
     pub routes: Routes,
@@ -105,6 +110,9 @@ pub struct Config {
     /// Unfinished operations of one connection at the most, for sends and writes together, and for receives. Default 4,096;
     /// at most 16,384.
     pub operations_max: usize,
+    /// Messages of one peer that have begun to arrive and are not complete, at the most; a peer that begins more breaks the
+    /// protocol. Default 16,384: the largest `operations_max` that a peer may have. No less than theirs.
+    pub incoming_max: usize,
     /// How long to try to reach a peer. Default 3 s.
     pub handshake_timeout: Duration,
     /// A peer of whom nothing was heard for so long is given up. Default 3 s.
@@ -139,6 +147,7 @@ impl Config {
             accept: true,
             connections_max: 1_024,
             operations_max: 4_096,
+            incoming_max: OPERATIONS_MAX,
             handshake_timeout: Duration::from_secs(3),
             peer_timeout: Duration::from_secs(3),
             plane_timeout: Duration::from_millis(40),
@@ -207,8 +216,9 @@ impl Config {
             let most = u64::from(self.payload) * 24;
             profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)))
         };
-        // A host that slept catches up, and its peers' sleep is no queue.
-        profile.transport.pace_slack = self.base_rtt;
+        // A host that slept catches up, by no more than the socket of its peer holds; and its peers' sleep is no queue.
+        let burst = self.rate.time_for(Bytes(self.socket_share(2 * self.socket_buffer)));
+        profile.transport.pace_slack = self.base_rtt.min(burst);
         profile.transport.rtt_min = self.base_rtt;
         let floor = self.retransmit_min;
         match &mut profile.reliability {
@@ -243,13 +253,18 @@ impl Config {
         profile
     }
 
+    /// Bytes that may be on their way into the receiving sockets at once, where they count about twice; a window may grow to one
+    /// and a half bandwidth-delay products. `buffer`: bytes that one holds.
+    fn socket_share(&self, buffer: usize) -> u64 {
+        (buffer as u64 * self.planes.len() as u64 / 4).max(4 * u64::from(self.payload + self.overhead()))
+    }
+
     /// The world that the engines are told of. `buffer`: bytes that a receiving socket holds.
     pub(crate) fn environment(&self, profile: &Profile, buffer: usize) -> Environment {
-        // What is under way must fit the buffer of the socket that it arrives at, where it counts about twice; a window may
-        // grow to one and a half bandwidth-delay products.
-        let most = (buffer as u64 * self.planes.len() as u64 / 4).max(profile.packet_bytes().0 * 4);
-        let bdp = self.rate.bytes_in(self.base_rtt).0.max(1);
-        let rate = if bdp > most { self.rate.scaled(most as f64 / bdp as f64) } else { self.rate };
+        // On a short path what is under way sits in the receiving socket, if its host does not come to read it.
+        let held = self.rate.bytes_in(self.base_rtt.min(STALL)).0.max(1);
+        let most = self.socket_share(buffer);
+        let rate = if held > most { self.rate.scaled(most as f64 / held as f64) } else { self.rate };
         Environment {
             rate,
             ports: self.planes.len() as u8,
@@ -260,6 +275,12 @@ impl Config {
             paths_in_order: self.routes.distinct(),
             queue: self.queue(),
         }
+    }
+
+    /// Bytes that a connection may send at once; `None` if a receiving socket holds all that may be under way.
+    pub(crate) fn burst_limit(&self, environment: &Environment, buffer: usize) -> Option<u64> {
+        let most = self.socket_share(buffer);
+        (environment.bdp().0 > most).then_some(most)
     }
 
     /// What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
@@ -283,8 +304,11 @@ impl Config {
         if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload) {
             return wrong(format!("a payload of {} bytes: take {PAYLOAD_MIN} to {PAYLOAD_MAX}", self.payload));
         }
-        if !(1..=16_384).contains(&self.operations_max) {
-            return wrong(format!("operations_max is {}: take 1 to 16384", self.operations_max));
+        if !(1..=OPERATIONS_MAX).contains(&self.operations_max) {
+            return wrong(format!("operations_max is {}: take 1 to {OPERATIONS_MAX}", self.operations_max));
+        }
+        if !(1..=OPERATIONS_MAX).contains(&self.incoming_max) {
+            return wrong(format!("incoming_max is {}: take 1 to {OPERATIONS_MAX}", self.incoming_max));
         }
         if !(1..=65_536).contains(&self.connections_max) {
             return wrong(format!("connections_max is {}: take 1 to 65536", self.connections_max));

@@ -124,6 +124,8 @@ pub enum Reason {
     Violation,
     /// A datagram of a full packet does not fit an interface: lower `payload`, or raise the MTU.
     PayloadTooLarge,
+    /// The connection is 200 days old, and its clock would soon end: connect again.
+    Aged,
     /// The peer wrote with immediates more often than the application asks for: see [`crate::asynchronous::Peer::written`].
     Unheeded,
 }
@@ -168,6 +170,7 @@ impl fmt::Display for Reason {
             Reason::PayloadTooLarge => {
                 "a full packet does not fit an interface's MTU: lower the payload size, or raise the MTU (see `ip link`)"
             }
+            Reason::Aged => "the connection is 200 days old, which is as old as one may get: connect again",
             Reason::Unheeded => "nobody takes the peer's immediates: await Peer::written, or write without",
         })
     }

@@ -3,7 +3,7 @@
 //! Everything is big-endian. A datagram of an established connection is
 //!
 //! ```text
-//! byte 0       version (upper four bits, 1) and kind (lower four bits)
+//! byte 0       version (upper four bits, 2) and kind (lower four bits)
 //! byte 1       zero
 //! bytes 2-3    credits: receives that the sender of this datagram has posted so far, modulo 65,536
 //! bytes 4-7    path: the plane that it left by, and 24 bits of entropy that acknowledgements of data repeat
@@ -35,12 +35,16 @@
 //! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the reasons),
 //!
 //! ```text
-//! 1 hello     byte 1 plane, zero 2, connection 8 (chosen by the caller), cookie 32 (zeros at first), Noise message 80,
-//!             then zeros up to the length of a full data packet
+//! 1 hello     byte 1 plane, zero 2, connection 8 (chosen by the caller), cookie 32, Noise message 80 (both zeros until a
+//!             retry has come), then zeros up to the length of a full data packet
 //! 2 retry     byte 1 plane, zero 2, connection 8, cookie 32
 //! 3 welcome   byte 1 plane, zero 2, connection 8, Noise message 57
 //! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
 //! ```
+//!
+//! The Noise prologue is `S`, the version 1, connection 8, cookie 32: a hello is good for one node, one address and as long as
+//! its cookie lives. A refusal has this layout in every version, and the version of the hello that it answers. Version 1 made
+//! the Noise message before it had a cookie; nothing else has changed since.
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
@@ -50,7 +54,7 @@ use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
 /// The version of this layout; a datagram of another one is refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
@@ -163,7 +167,7 @@ pub enum Frame<'a> {
         connection: u64,
         /// What a [`Frame::Retry`] gave, or zeros.
         cookie: &'a [u8; COOKIE],
-        /// The first Noise message.
+        /// The first Noise message, or zeros.
         noise: &'a [u8; NOISE_HELLO],
     },
     /// "Show that you receive what is sent to your address."
@@ -206,11 +210,11 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, FrameError> {
 /// If it is none of this layout.
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let &[first, plane, b2, b3] = array::<4>(bytes, 0)?;
-    if first >> 4 != VERSION {
+    let number = first & 15;
+    if first >> 4 != VERSION && (number != 9 || bytes.len() != REFUSAL) {
         return Err(FrameError::Version(first >> 4));
     }
     let zeros = |flag: bool| if flag { Ok(()) } else { Err(FrameError::Inconsistent) };
-    let number = first & 15;
     let connection = u64_at(bytes, if (4..=8).contains(&number) { 8 } else { 4 })?;
     let kind = match number {
         1 => {
@@ -309,8 +313,11 @@ pub(crate) fn welcome(plane: u8, connection: u64, noise: &[u8; NOISE_WELCOME]) -
     out
 }
 
-pub(crate) fn refusal(plane: u8, connection: u64, reason: u8) -> Vec<u8> {
-    opening(9, plane, reason, connection)
+/// `version`: of the hello that is refused.
+pub(crate) fn refusal(version: u8, plane: u8, connection: u64, reason: u8) -> Vec<u8> {
+    let mut out = opening(9, plane, reason, connection);
+    out[0] = version << 4 | 9;
+    out
 }
 
 fn opening(kind: u8, plane: u8, third: u8, connection: u64) -> Vec<u8> {
@@ -452,7 +459,7 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(Frame::Hello { plane: 2, connection: 77, cookie: &cookie, noise: &noise }));
         assert_eq!(decode(&retry(0, 7, &cookie)), Ok(Frame::Retry { connection: 7, cookie: &cookie }));
         assert_eq!(decode(&welcome(0, 7, &second)), Ok(Frame::Welcome { connection: 7, noise: &second }));
-        assert_eq!(decode(&refusal(0, 7, 2)), Ok(Frame::Refusal { connection: 7, reason: 2 }));
-        assert_eq!(decode(&[0x21, 0, 0, 0]), Err(FrameError::Version(2)));
+        assert_eq!(decode(&refusal(VERSION + 1, 0, 7, 2)), Ok(Frame::Refusal { connection: 7, reason: 2 }));
+        assert_eq!(decode(&[0x31, 0, 0, 0]), Err(FrameError::Version(3)));
     }
 }

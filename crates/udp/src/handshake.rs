@@ -1,8 +1,9 @@
 //! How two nodes that share a key agree on a connection: Noise NNpsk0, behind a cookie.
 //!
-//! The caller's first message is sealed with the shared key alone, so that a stranger costs the answering side some
-//! hashing and nothing more; the Diffie-Hellman exchange, and memory, follow only when it proves to know the key and to
-//! receive what is sent to its address.
+//! The caller asks for a cookie first. Its first Noise message is made with that cookie in the prologue, so it is good for the
+//! node that gave the cookie, for the address that it was given to, and as long as the cookie lives. It is sealed with the
+//! shared key alone, so that a stranger costs the answering side some hashing and nothing more; the Diffie-Hellman exchange,
+//! and memory, follow only when the caller has shown that it knows the key and receives what is sent to its address.
 
 use crate::clock::duration;
 use crate::config::Protection;
@@ -12,6 +13,7 @@ use crate::secure::random;
 use ring::{digest, hkdf, hmac};
 use snow::{Builder, HandshakeState};
 use std::net::SocketAddr;
+use strandway_proto::parameter::magnitude;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{Profile, Time};
 
@@ -66,10 +68,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// `profile` as it was chosen: what a host changes for itself, such as its timers, its peers need not know.
     pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection) -> Terms {
-        let text = format!("{profile:?}");
-        let hash = digest::digest(&digest::SHA256, text.as_bytes());
-        let first = hash.as_ref().first_chunk().expect("a digest has 32 bytes");
-        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: u64::from_be_bytes(*first) }
+        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: fingerprint(profile) }
     }
 
     fn encode(&self) -> [u8; TERMS] {
@@ -98,6 +97,30 @@ impl Terms {
         .into_iter()
         .find_map(|(range, reason)| (ours[range.clone()] != theirs[range]).then_some(reason))
     }
+}
+
+/// Of what a profile does: its policies by name, and every parameter by the name and in the unit of scenario files. What the
+/// profile is called does not count.
+fn fingerprint(profile: &Profile) -> u64 {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    // No name holds a zero, so that names and values cannot be confused.
+    let name = |hash: &mut digest::Context, name: &str| {
+        hash.update(name.as_bytes());
+        hash.update(&[0]);
+    };
+    hash.update(&[wire_number(profile.wire)]);
+    for policy in [profile.reliability.name(), profile.congestion.name(), profile.path.name()] {
+        name(&mut hash, policy);
+    }
+    for (group, set) in profile.clone().groups() {
+        name(&mut hash, group);
+        for row in set.table() {
+            name(&mut hash, row.name);
+            let value = set.get(row.name).expect("a set has the values of its table");
+            hash.update(&magnitude(value).to_bits().to_be_bytes());
+        }
+    }
+    u64::from_be_bytes(*hash.finish().as_ref().first_chunk().expect("a digest has 32 bytes"))
 }
 
 fn wire_number(wire: WireFormat) -> u8 {
@@ -138,10 +161,11 @@ pub(crate) struct Secrets {
     pub(crate) to_caller: [u8; 32],
 }
 
-fn state(secret: &Secret, connection: u64, calls: bool) -> Option<HandshakeState> {
-    let mut prologue = [0; 10];
+fn state(secret: &Secret, connection: u64, cookie: &[u8; COOKIE], calls: bool) -> Option<HandshakeState> {
+    let mut prologue = [0; 10 + COOKIE];
     prologue[..2].copy_from_slice(&[b'S', VERSION]);
-    prologue[2..].copy_from_slice(&connection.to_be_bytes());
+    prologue[2..10].copy_from_slice(&connection.to_be_bytes());
+    prologue[10..].copy_from_slice(cookie);
     let builder = Builder::new(PATTERN.parse().ok()?).psk(0, &secret.0).ok()?.prologue(&prologue).ok()?;
     if calls { builder.build_initiator().ok() } else { builder.build_responder().ok() }
 }
@@ -150,15 +174,17 @@ fn state(secret: &Secret, connection: u64, calls: bool) -> Option<HandshakeState
 pub(crate) struct Caller {
     state: HandshakeState,
     pub(crate) hello: [u8; NOISE_HELLO],
+    /// What the answering node gave for it.
+    pub(crate) cookie: [u8; COOKIE],
 }
 
 impl Caller {
-    pub(crate) fn new(secret: &Secret, connection: u64, terms: &Terms) -> Result<Caller, Error> {
-        let mut state = state(secret, connection, true).ok_or(Error::Random)?;
+    pub(crate) fn new(secret: &Secret, connection: u64, cookie: &[u8; COOKIE], terms: &Terms) -> Result<Caller, Error> {
+        let mut state = state(secret, connection, cookie, true).ok_or(Error::Random)?;
         let mut hello = [0; NOISE_HELLO];
         let length = state.write_message(&terms.encode(), &mut hello).map_err(|_| Error::Random)?;
         assert_eq!(length, NOISE_HELLO, "NNpsk0's first message is a key, the payload and a tag");
-        Ok(Caller { state, hello })
+        Ok(Caller { state, hello, cookie: *cookie })
     }
 
     /// What a welcome says: the peer's name for the connection and the secrets, or why not. `None` if it is forged; the state
@@ -187,9 +213,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads a hello; `None` if its sender does not know the key.
-    pub(crate) fn new(secret: &Secret, connection: u64, noise: &[u8; NOISE_HELLO], terms: &Terms) -> Option<Answer> {
-        let mut state = state(secret, connection, false)?;
+    /// Reads a hello; `None` if its sender does not know the key, or made it for another cookie.
+    pub(crate) fn new(
+        secret: &Secret,
+        connection: u64,
+        cookie: &[u8; COOKIE],
+        noise: &[u8; NOISE_HELLO],
+        terms: &Terms,
+    ) -> Option<Answer> {
+        let mut state = state(secret, connection, cookie, false)?;
         let mut payload = [0; NOISE_HELLO];
         let length = state.read_message(noise, &mut payload).ok()?;
         let theirs = payload.get(..length)?.first_chunk::<TERMS>()?;
@@ -219,12 +251,12 @@ impl Cookies {
         Ok(Cookies { key: hmac::Key::new(hmac::HMAC_SHA256, &random::<32>()?) })
     }
 
-    /// The cookie of an address and a hello, given out now.
-    pub(crate) fn make(&self, now: Time, from: SocketAddr, connection: u64, noise: &[u8; NOISE_HELLO]) -> [u8; COOKIE] {
-        self.at(duration(now.since(Time::ZERO)).as_secs(), from, connection, noise)
+    /// The cookie of an address and a connection, given out now.
+    pub(crate) fn make(&self, now: Time, from: SocketAddr, connection: u64) -> [u8; COOKIE] {
+        self.at(duration(now.since(Time::ZERO)).as_secs(), from, connection)
     }
 
-    fn at(&self, second: u64, from: SocketAddr, connection: u64, noise: &[u8; NOISE_HELLO]) -> [u8; COOKIE] {
+    fn at(&self, second: u64, from: SocketAddr, connection: u64) -> [u8; COOKIE] {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&second.to_be_bytes());
         match from {
@@ -233,26 +265,18 @@ impl Cookies {
         }
         context.update(&from.port().to_be_bytes());
         context.update(&connection.to_be_bytes());
-        context.update(noise);
         let mut cookie = [0; COOKIE];
         cookie[..8].copy_from_slice(&second.to_be_bytes());
         cookie[8..].copy_from_slice(&context.sign().as_ref()[..COOKIE - 8]);
         cookie
     }
 
-    /// Did we give this cookie, to that address, for that hello, a short while ago?
-    pub(crate) fn holds(
-        &self,
-        now: Time,
-        from: SocketAddr,
-        connection: u64,
-        noise: &[u8; NOISE_HELLO],
-        cookie: &[u8; COOKIE],
-    ) -> bool {
+    /// Did we give this cookie, to that address, for that connection, a short while ago?
+    pub(crate) fn holds(&self, now: Time, from: SocketAddr, connection: u64, cookie: &[u8; COOKIE]) -> bool {
         let second = u64::from_be_bytes(*cookie.first_chunk().expect("a cookie has 32 bytes"));
         let now = duration(now.since(Time::ZERO)).as_secs();
         let recent = second <= now && now - second <= COOKIE_SECONDS;
-        let real = self.at(second, from, connection, noise);
+        let real = self.at(second, from, connection);
         // Hashing both once more makes the time of the comparison independent of where they differ.
         recent && digest::digest(&digest::SHA256, &real).as_ref() == digest::digest(&digest::SHA256, cookie).as_ref()
     }
@@ -263,6 +287,8 @@ mod tests {
     use super::*;
     use strandway_proto::Span;
 
+    const COOKIE_7: [u8; COOKIE] = [7; COOKIE];
+
     fn terms() -> Terms {
         Terms::new(&Profile::preset("uec").expect("a preset"), 1_344, 2, Protection::Authenticated)
     }
@@ -270,8 +296,8 @@ mod tests {
     #[test]
     fn two_that_share_a_key_agree_on_secrets() {
         let secret = Secret::new(&[1; 32]).expect("long enough");
-        let mut caller = Caller::new(&secret, 5, &terms()).expect("randomness");
-        let answer = Answer::new(&secret, 5, &caller.hello, &terms()).expect("the same key");
+        let mut caller = Caller::new(&secret, 5, &COOKIE_7, &terms()).expect("randomness");
+        let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &terms()).expect("the same key");
         assert_eq!(answer.differ, None);
         let (welcome, theirs) = answer.finish(None, 99).expect("a welcome");
         let mut forged = welcome;
@@ -284,37 +310,72 @@ mod tests {
     }
 
     #[test]
-    fn another_key_another_number_and_other_terms_are_told_apart() {
+    fn another_key_another_number_another_cookie_and_other_terms_are_told_apart() {
         let secret = Secret::new(&[1; 32]).expect("long enough");
-        let caller = Caller::new(&secret, 5, &terms()).expect("randomness");
+        let caller = Caller::new(&secret, 5, &COOKIE_7, &terms()).expect("randomness");
         let stranger = Secret::new(&[2; 32]).expect("long enough");
-        assert!(Answer::new(&stranger, 5, &caller.hello, &terms()).is_none());
-        assert!(Answer::new(&secret, 6, &caller.hello, &terms()).is_none());
+        assert!(Answer::new(&stranger, 5, &COOKIE_7, &caller.hello, &terms()).is_none());
+        assert!(Answer::new(&secret, 6, &COOKIE_7, &caller.hello, &terms()).is_none());
+        assert!(Answer::new(&secret, 5, &[8; COOKIE], &caller.hello, &terms()).is_none());
         for (other, reason) in [
             (Terms { planes: 1, ..terms() }, Reason::OtherPlanes),
             (Terms { protection: Protection::Encrypted, ..terms() }, Reason::OtherProtection),
             (Terms { payload: 1024, ..terms() }, Reason::OtherPayload),
             (Terms { fingerprint: 0, ..terms() }, Reason::OtherProfile),
         ] {
-            let answer = Answer::new(&secret, 5, &caller.hello, &other).expect("the same key");
+            let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &other).expect("the same key");
             assert_eq!(answer.differ, Some(reason));
         }
         assert!(Secret::new(b"short").is_err());
     }
 
     #[test]
-    fn a_cookie_is_good_for_one_address_one_hello_and_ten_seconds() {
+    fn a_fingerprint_is_of_parameters_and_not_of_names() {
+        use strandway_proto::parameter::Value;
+        let mut seen = std::collections::BTreeSet::new();
+        for preset in Profile::NAMES {
+            let profile = Profile::preset(preset).expect("a preset");
+            assert!(seen.insert(fingerprint(&profile)), "{preset}");
+            assert_eq!(fingerprint(&profile), fingerprint(&Profile { name: "mine".into(), ..profile.clone() }));
+            let rows: Vec<_> = profile.clone().groups().into_iter().map(|(_, set)| set.table()).collect();
+            for (group, row) in rows.iter().enumerate().flat_map(|(i, rows)| rows.iter().map(move |row| (i, row))) {
+                let mut other = profile.clone();
+                let (_, set) = other.groups().swap_remove(group);
+                let now = set.get(row.name).expect("in the table");
+                let changed = match now {
+                    Value::Flag(flag) => Value::Flag(!flag),
+                    Value::Count(n) => Value::Count(if n as f64 == row.range.1 { n - 1 } else { n + 1 }),
+                    Value::Ratio(x) => Value::Ratio((x + row.range.0) / 2.0 + (row.range.1 - x) / 4.0),
+                    Value::Span(s) => {
+                        Value::Span(strandway_proto::Span(if s.0 as f64 == row.range.1 { s.0 - 1 } else { s.0 + 1 }))
+                    }
+                    Value::Rate(r) => {
+                        Value::Rate(strandway_proto::Rate(if r.0 as f64 == row.range.1 { r.0 - 1 } else { r.0 + 1 }))
+                    }
+                    Value::Bytes(b) => {
+                        Value::Bytes(strandway_proto::Bytes(if b.0 as f64 == row.range.1 { b.0 - 1 } else { b.0 + 1 }))
+                    }
+                };
+                set.set(row.name, changed).expect("within its range");
+                if set.get(row.name) != Some(now) {
+                    assert_ne!(fingerprint(&other), fingerprint(&profile), "{preset}: {}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_one_address_one_connection_and_ten_seconds() {
         let cookies = Cookies::new().expect("randomness");
         let now = Time::ZERO + Span::from_ms(60_000);
         let from: SocketAddr = "[::1]:4000".parse().expect("an address");
-        let noise = [9; NOISE_HELLO];
-        let cookie = cookies.make(now, from, 1, &noise);
-        assert!(cookies.holds(now, from, 1, &noise, &cookie));
-        assert!(cookies.holds(now + Span::from_ms(9_000), from, 1, &noise, &cookie));
-        assert!(!cookies.holds(now + Span::from_ms(12_000), from, 1, &noise, &cookie));
-        assert!(!cookies.holds(now, "[::1]:4001".parse().expect("an address"), 1, &noise, &cookie));
-        assert!(!cookies.holds(now, from, 2, &noise, &cookie));
-        assert!(!cookies.holds(now, from, 1, &[8; NOISE_HELLO], &cookie));
-        assert!(!cookies.holds(now, from, 1, &noise, &[0; COOKIE]));
+        let cookie = cookies.make(now, from, 1);
+        assert!(cookies.holds(now, from, 1, &cookie));
+        assert!(cookies.holds(now + Span::from_ms(9_000), from, 1, &cookie));
+        assert!(!cookies.holds(now + Span::from_ms(12_000), from, 1, &cookie));
+        assert!(!cookies.holds(now, "[::1]:4001".parse().expect("an address"), 1, &cookie));
+        assert!(!cookies.holds(now, from, 2, &cookie));
+        assert!(!cookies.holds(now, from, 1, &[0; COOKIE]));
+        assert!(!Cookies::new().expect("randomness").holds(now, from, 1, &cookie), "nor for another node");
     }
 }

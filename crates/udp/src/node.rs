@@ -1,5 +1,6 @@
 //! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
 
+mod answers;
 mod calls;
 mod completion;
 mod slots;
@@ -9,16 +10,18 @@ mod wake;
 pub use completion::{Completion, Connection, NodeCounters, Operation};
 pub use wake::Waker;
 
-use crate::clock::{Clock, duration, span};
+use crate::clock::{Clock, span};
 use crate::config::{Config, Waiting};
 use crate::error::{Error, Reason};
-use crate::frame::{self, COOKIE, Descriptor, Frame, NOISE_HELLO, NOISE_WELCOME};
-use crate::handshake::{Caller, Cookies, Terms};
+use crate::frame::{self, Descriptor, Frame};
+use crate::handshake::{Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
+use answers::Answers;
+use calls::Calling;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -27,23 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use strandway_proto::{Environment, Profile, Span, Time};
 
-/// A connection that we have begun.
-struct Calling {
-    id: u64,
-    caller: Caller,
-    cookie: [u8; COOKIE],
-    peers: Vec<SocketAddrV6>,
-    began: Time,
-    again: Time,
-    tries: usize,
-    hint: Option<Reason>,
-}
-
-/// A hello that was answered: the same answer again, should the welcome be lost, and never a second connection.
-struct Answered {
-    at: Time,
-    welcome: [u8; NOISE_WELCOME],
-}
+/// Answers to hellos that are kept for each connection that may be open: ours. More than one, since connections may be shorter
+/// than a cookie's life.
+const ANSWERS_PER_CONNECTION: usize = 4;
 
 /// A host on the wire: one socket per plane, registered memory, connections to peers.
 ///
@@ -54,6 +43,8 @@ pub struct Node {
     config: Config,
     profile: Arc<Profile>,
     environment: Environment,
+    /// Bytes that a connection may send at once, if a window is more.
+    burst: Option<u64>,
     terms: Terms,
     clock: Clock,
     cookies: Cookies,
@@ -65,7 +56,7 @@ pub struct Node {
     ids: HashMap<u64, u32>,
     /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
     recent: Option<(u64, u32)>,
-    answered: HashMap<[u8; NOISE_HELLO], Answered>,
+    answered: Answers,
     completions: VecDeque<Completion>,
     operations: u64,
     counters: NodeCounters,
@@ -113,6 +104,7 @@ impl Node {
         Ok(Node {
             profile: Arc::new(profile),
             environment,
+            burst: config.burst_limit(&environment, buffer),
             terms,
             cookies: Cookies::new()?,
             ports: vec![true; planes.len()],
@@ -123,7 +115,7 @@ impl Node {
             open: 0,
             ids: HashMap::new(),
             recent: None,
-            answered: HashMap::new(),
+            answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
             completions: VecDeque::new(),
             operations: 0,
             counters: NodeCounters::default(),
@@ -220,18 +212,7 @@ impl Node {
             )));
         }
         let id = self.fresh_id()?;
-        let caller = Caller::new(&self.config.secret, id, &self.terms)?;
-        let now = self.clock.now();
-        let calling = Calling {
-            id,
-            caller,
-            cookie: [0; COOKIE],
-            peers: peer.to_vec(),
-            began: now,
-            again: now,
-            tries: 0,
-            hint: None,
-        };
+        let calling = Calling::new(self.clock.now(), id, peer);
         self.occupy(id, State::Calling(Box::new(calling)))
     }
 
@@ -334,22 +315,16 @@ impl Node {
                 return self.handle_hello(now, plane, from, connection, &cookie, &noise, length);
             }
             Ok(Frame::Retry { connection, cookie }) => {
-                if let Some((_, calling)) = self.calling(connection)
-                    && calling.peers[plane] == from
-                {
-                    calling.cookie = *cookie;
-                    calling.again = now;
-                    calling.tries -= calling.tries.min(1);
-                }
-                return;
+                let cookie = *cookie;
+                return self.handle_retry(now, plane, from, connection, &cookie);
             }
             Ok(Frame::Welcome { connection, noise }) => {
                 let noise = *noise;
-                return self.handle_welcome(now, connection, &noise);
+                return self.handle_welcome(now, plane, connection, &noise);
             }
             Ok(Frame::Refusal { connection, reason }) => {
                 if let Some((_, calling)) = self.calling(connection)
-                    && calling.peers[plane] == from
+                    && calling.is_peer(plane, from)
                 {
                     calling.hint = Some(if reason == 2 { Reason::WrongVersion } else { Reason::WrongKey });
                 }
@@ -357,12 +332,14 @@ impl Node {
             }
             Err(error) => {
                 self.counters.malformed += 1;
-                if let frame::FrameError::Version(_) = error
+                if let frame::FrameError::Version(version) = error
                     && length >= frame::HELLO
                     && let Some(id) = datagram.get(4..).and_then(|rest| rest.first_chunk())
                 {
                     // Shorter than what caused it, and only for what is as long as a hello.
-                    self.reply(plane, from, &frame::refusal(plane as u8, u64::from_be_bytes(*id), 2));
+                    let refusal = frame::refusal(version, plane as u8, u64::from_be_bytes(*id), 2);
+                    self.counters.refuse(Reason::WrongVersion);
+                    self.reply(plane, from, &refusal);
                 }
                 return;
             }
@@ -389,7 +366,14 @@ impl Node {
             memory: &mut self.memory,
             completions: &mut self.completions,
         };
-        if let Err(reason) = session.handle(&mut around, plane, arrival, &sealed, datagram) {
+        let unconfirmed = !session.confirmed;
+        let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
+        if unconfirmed && session.confirmed {
+            let caller = session.remote();
+            self.slots[index as usize].hello = None;
+            self.end_twins(caller, Some(index as usize));
+        }
+        if let Err(reason) = outcome {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);
         }
@@ -422,6 +406,11 @@ impl Node {
         &self.ports
     }
 
+    /// Connections at present, those being established included.
+    pub const fn connections(&self) -> usize {
+        self.open
+    }
+
     /// What belongs to no connection, or to none any more.
     pub const fn counters(&self) -> NodeCounters {
         self.counters
@@ -432,9 +421,9 @@ impl Node {
         self.planes.iter().map(Plane::segments).min().unwrap_or(1)
     }
 
-    /// The time since the node was bound, on its own clock.
+    /// The time since the node was bound.
     pub fn uptime(&self) -> Duration {
-        duration(self.clock.now().since(Time::ZERO))
+        self.clock.age()
     }
 }
 
@@ -445,5 +434,66 @@ impl Drop for Node {
             self.take_down(index, Reason::ByPeer, true);
         }
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// Two nodes, and what they have told.
+    struct Two {
+        nodes: [Node; 2],
+        told: [Vec<Completion>; 2],
+    }
+
+    impl Two {
+        /// Lets both work until one of them has told of something; forgets what it has told before.
+        fn until(&mut self, which: usize, wanted: impl Fn(&Completion) -> bool) -> Completion {
+            let began = std::time::Instant::now();
+            loop {
+                for (node, told) in self.nodes.iter_mut().zip(&mut self.told) {
+                    told.extend(node.poll());
+                }
+                if let Some(at) = self.told[which].iter().position(&wanted) {
+                    return self.told[which].drain(..=at).next_back().expect("found above");
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
+        let config = Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
+        let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
+        let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+        let mut two = Two { nodes, told: Default::default() };
+        // Neither is young.
+        two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 95));
+        let old = two.nodes[0].connect(&[address]).expect("a call");
+        two.until(1, |told| matches!(told, Completion::Accepted { .. }));
+        // It owes something all the time.
+        let region = two.nodes[0].register(vec![0; 8]);
+        two.nodes[0].send(old, region, 0..8).expect("posted");
+        for days in [99, 2, 90] {
+            two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * days));
+            // Everything goes on: the old connection, and a new one.
+            let new = two.nodes[0].connect(&[address]).expect("a call");
+            two.until(0, |told| *told == Completion::Connected { connection: new });
+            two.until(1, |told| matches!(told, Completion::Accepted { .. }));
+            two.nodes[0].close(new).expect("open");
+            two.until(1, |told| matches!(told, Completion::Closed { .. }));
+            assert!(two.nodes[0].connection_counters(old).is_ok(), "{days}");
+        }
+        assert!(two.nodes.iter().all(|node| node.clock.now() < Time::ZERO + span(DAY * 100)));
+        assert!(two.nodes[0].uptime() >= DAY * 286);
+        two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 10));
+        let ended = two.until(0, |told| matches!(told, Completion::Closed { .. }));
+        assert_eq!(ended, Completion::Closed { connection: old, reason: Reason::Aged });
+        let new = two.nodes[0].connect(&[address]).expect("a call");
+        two.until(0, |told| *told == Completion::Connected { connection: new });
     }
 }

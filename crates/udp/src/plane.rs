@@ -9,12 +9,14 @@ use std::net::SocketAddrV6;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of one send at the most: what a UDP datagram over IPv6 can hold, less some.
-const BATCH_BYTES: usize = 64_000;
+pub(crate) const BATCH_BYTES: usize = 64_000;
 /// Datagrams of one send at the most: Linux, `UDP_MAX_SEGMENTS` before 6.9.
 const SEGMENTS_MAX: usize = 64;
 /// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,
 /// so a few more than this may wait.
 const BATCHES_MAX: usize = 8;
+/// Refusals that are remembered until the node's next turn; ours. One that is left out happens again.
+const FAILURES_MAX: usize = 64;
 /// Datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
@@ -29,10 +31,52 @@ pub(crate) enum Class {
     Control,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination {
+    /// The address that the kernel routes by.
+    pub(crate) to: SocketAddrV6,
+    /// The number of the socket to send from.
+    pub(crate) source: u16,
+    pub(crate) owner: Owner,
+}
+
+/// Whom it concerns if the kernel refuses a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Nobody: it answers a stranger.
+    Nobody,
+    /// Whoever calls the node at this address.
+    Call(SocketAddrV6),
+    /// The connections with the peer at this address.
+    Peer(SocketAddrV6),
+}
+
+impl Owner {
+    /// Of a system call that two datagrams share.
+    fn and(self, other: Owner) -> Owner {
+        match self {
+            Owner::Peer(_) => self,
+            Owner::Call(_) if other == Owner::Nobody => self,
+            Owner::Call(_) | Owner::Nobody => other,
+        }
+    }
+}
+
+/// Why the kernel refuses datagrams to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// They are larger than the interface takes.
+    TooLarge,
+    /// There is no route.
+    NoRoute,
+}
+
 /// Datagrams of equal length (the last may be shorter) to one address: one system call.
 struct Batch {
     bytes: Vec<u8>,
     to: SocketAddrV6,
+    owner: Owner,
     class: Class,
     segment: usize,
     count: usize,
@@ -92,10 +136,10 @@ pub(crate) struct Plane {
     spare: Vec<Vec<u8>>,
     /// The socket's send buffer is full.
     blocked: bool,
-    /// A datagram was larger than the interface takes.
-    pub(crate) too_large: bool,
-    /// The kernel has no way out for this plane: its port is down.
-    pub(crate) unreachable: bool,
+    /// Peers to whom datagrams were refused since the last [`Plane::take_failure`]; at most [`FAILURES_MAX`].
+    failures: Vec<(SocketAddrV6, Failure)>,
+    /// The kernel says that the interface is down or gone.
+    pub(crate) dead: bool,
     pub(crate) counters: PlaneCounters,
 }
 
@@ -116,8 +160,8 @@ impl Plane {
             batches: VecDeque::new(),
             spare: Vec::new(),
             blocked: false,
-            too_large: false,
-            unreachable: false,
+            failures: Vec::new(),
+            dead: false,
             counters: PlaneCounters::default(),
         })
     }
@@ -141,16 +185,24 @@ impl Plane {
         !self.blocked && self.batches.len() <= BATCHES_MAX
     }
 
+    /// Does it take a datagram that nobody would send again? What waits leaves first if it is much.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if !self.blocked && self.batches.len() > BATCHES_MAX {
+            self.flush();
+        }
+        self.is_free()
+    }
+
     /// Is the socket's send buffer full?
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Adds a datagram of `length` bytes that `write` appends, to leave from source number `source`. Full batches leave at
-    /// once, the rest with [`Plane::flush`]; the order of datagrams is not kept.
+    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`]; the
+    /// order of datagrams is not kept.
     pub(crate) fn push(
         &mut self,
-        (to, source): (SocketAddrV6, u16),
+        Destination { to, source, owner }: Destination,
         class: Class,
         length: usize,
         write: impl FnOnce(&mut Vec<u8>),
@@ -165,6 +217,7 @@ impl Plane {
             write(&mut bytes);
             bytes.extend_from_slice(&short);
             self.spare.push(short);
+            batch.owner = batch.owner.and(owner);
             (batch.bytes, batch.class, batch.segment, batch.count, batch.closed) = (bytes, class, length, 2, true);
             return;
         }
@@ -177,10 +230,12 @@ impl Plane {
             }
             let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
             bytes.clear();
-            self.batches.push_back((source, Batch { bytes, to, class, segment: length, count: 0, closed: false }));
+            self.batches
+                .push_back((source, Batch { bytes, to, owner, class, segment: length, count: 0, closed: false }));
             self.batches.len() - 1
         });
         let (_, batch) = &mut self.batches[at];
+        batch.owner = batch.owner.and(owner);
         let before = batch.bytes.len();
         write(&mut batch.bytes);
         debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
@@ -211,7 +266,7 @@ impl Plane {
                 Ok(()) => {
                     self.counters.sent += batch.count as u64;
                     self.counters.sent_bytes += batch.bytes.len() as u64;
-                    self.unreachable = false;
+                    self.dead = false;
                 }
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => {
                     self.blocked = true;
@@ -224,15 +279,34 @@ impl Plane {
                 // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
                 Err(error) => {
                     self.counters.refused += batch.count as u64;
-                    self.too_large |= error == Errno::EMSGSIZE;
-                    self.unreachable |=
-                        matches!(error, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::ENODEV);
+                    let failure = match (batch.owner, error) {
+                        (Owner::Call(peer) | Owner::Peer(peer), Errno::EMSGSIZE) => Some((peer, Failure::TooLarge)),
+                        (Owner::Peer(peer), Errno::ENETUNREACH | Errno::EHOSTUNREACH) => Some((peer, Failure::NoRoute)),
+                        (Owner::Peer(_), Errno::ENETDOWN | Errno::ENODEV) => {
+                            self.dead = true;
+                            None
+                        }
+                        _ => None,
+                    };
+                    if let Some(failure) = failure
+                        && self.failures.len() < FAILURES_MAX
+                        && !self.failures.contains(&failure)
+                    {
+                        self.failures.push(failure);
+                    }
                 }
             }
-            if let Some((_, batch)) = self.batches.pop_front() {
+            if let Some((_, batch)) = self.batches.pop_front()
+                && self.spare.len() <= BATCHES_MAX
+            {
                 self.spare.push(batch.bytes);
             }
         }
+    }
+
+    /// A peer to whom datagrams were refused, and why.
+    pub(crate) fn take_failure(&mut self) -> Option<(SocketAddrV6, Failure)> {
+        self.failures.pop()
     }
 
     /// Receives what one call gives; false if there was nothing.
@@ -248,8 +322,45 @@ impl Plane {
     }
 }
 
+#[cfg(test)]
+impl Plane {
+    /// From now until the next [`Plane::flush`] the socket is taken to be full.
+    pub(crate) fn fill_socket(&mut self) {
+        self.blocked = true;
+    }
+
+    /// Bytes that wait for the socket.
+    pub(crate) fn waiting(&self) -> usize {
+        self.batches.iter().map(|(_, batch)| batch.bytes.len()).sum()
+    }
+}
+
 impl AsFd for Plane {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_remembered_by_peer_and_bounded() {
+        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
+        let config = Config::new(&[7; 32]).expect("long enough").plane(address);
+        let mut plane = Plane::open(address, &config).expect("a socket");
+        // Loopback takes no datagram of this length.
+        let send = |plane: &mut Plane, port: u16, peer: bool| {
+            let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
+            let destination = Destination { to, source: 0, owner: if peer { Owner::Peer(to) } else { Owner::Nobody } };
+            plane.push(destination, Class::Data, 70_000, |out| out.resize(out.len() + 70_000, 0));
+            plane.flush();
+        };
+        send(&mut plane, 9, false);
+        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "nobody's");
+        (1..1_000).for_each(|port| send(&mut plane, port, true));
+        assert_eq!((plane.failures.len(), plane.counters.refused), (FAILURES_MAX, 1_000));
+        assert!(matches!(plane.take_failure(), Some((_, Failure::TooLarge))));
     }
 }

@@ -10,8 +10,8 @@ use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 const EPOCH_BITS: u32 = 23;
 /// How many keys are kept: of the present epoch and its neighbours.
 const KEYS: usize = 4;
-/// How far behind the highest counter a datagram may come: ours, twice the packets that selective repeat keeps under way.
-const WINDOW: u64 = 32_768;
+/// How far behind the highest counter a datagram may come, at the least; ours.
+const WINDOW_MIN: u64 = 32_768;
 
 struct KeyBytes;
 
@@ -115,8 +115,9 @@ pub(crate) enum Refused {
 }
 
 impl Opener {
-    pub(crate) fn new(secret: &[u8; 32], protection: Protection) -> Opener {
-        Opener { keys: Keys::new(secret), window: Window::new(), protection }
+    /// `window`: how far behind the highest counter a datagram may come; rounded up.
+    pub(crate) fn new(secret: &[u8; 32], protection: Protection, window: u64) -> Opener {
+        Opener { keys: Keys::new(secret), window: Window::new(window), protection }
     }
 
     /// Bytes behind a body.
@@ -177,17 +178,20 @@ impl Opener {
     }
 }
 
-/// Which of the last [`WINDOW`] counters were seen; RFC 6479's ring of words.
+/// Which of the last counters were seen; RFC 6479's ring of words.
 struct Window {
     /// Above the highest one seen.
     next: u64,
+    /// How many counters it remembers.
+    size: u64,
     words: Vec<u64>,
 }
 
 impl Window {
-    fn new() -> Window {
+    fn new(size: u64) -> Window {
+        let size = size.max(WINDOW_MIN).next_multiple_of(64);
         // One word more than the window has: the one that is being entered is cleared as a whole.
-        Window { next: 0, words: vec![0; WINDOW as usize / 64 + 1] }
+        Window { next: 0, size, words: vec![0; size as usize / 64 + 1] }
     }
 
     fn slot(&self, counter: u64) -> (usize, u64) {
@@ -196,7 +200,7 @@ impl Window {
 
     fn is_fresh(&self, counter: u64) -> bool {
         let (word, bit) = self.slot(counter);
-        counter >= self.next || (self.next - counter <= WINDOW && self.words[word] & bit == 0)
+        counter >= self.next || (self.next - counter <= self.size && self.words[word] & bit == 0)
     }
 
     /// Counters that were checked, and belong to datagrams that were authenticated.
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn a_datagram_opens_once_and_only_unchanged() {
         for protection in [Protection::Authenticated, Protection::Encrypted] {
-            let (mut sealer, mut opener) = (Sealer::new(&[7; 32], protection), Opener::new(&[7; 32], protection));
+            let (mut sealer, mut opener) = (Sealer::new(&[7; 32], protection), Opener::new(&[7; 32], protection, 0));
             let encrypt = protection == Protection::Encrypted;
             let whole = sealed(&mut sealer, b"payload");
             assert_eq!(encrypt, !whole.windows(7).any(|w| w == b"payload"), "encryption hides the body");
@@ -268,7 +272,7 @@ mod tests {
     #[test]
     fn a_new_key_takes_over_without_a_word() {
         let (mut sealer, mut opener) =
-            (Sealer::new(&[7; 32], Protection::Encrypted), Opener::new(&[7; 32], Protection::Encrypted));
+            (Sealer::new(&[7; 32], Protection::Encrypted), Opener::new(&[7; 32], Protection::Encrypted, 0));
         let edge = 1 << EPOCH_BITS;
         for counter in [edge - 1, edge, 2 * edge - 1, 2 * edge] {
             sealer.counter = counter;
@@ -283,7 +287,7 @@ mod tests {
     #[test]
     fn the_start_of_a_body_can_be_read_until_all_of_it_was_and_nothing_is_remembered() {
         for protection in [Protection::None, Protection::Authenticated, Protection::Encrypted] {
-            let (mut sealer, mut opener) = (Sealer::new(&[7; 32], protection), Opener::new(&[7; 32], protection));
+            let (mut sealer, mut opener) = (Sealer::new(&[7; 32], protection), Opener::new(&[7; 32], protection, 0));
             let whole = sealed(&mut sealer, b"a header and much payload");
             for length in 0..25 {
                 let mut start = whole[HEADER..][..length].to_vec();
@@ -298,13 +302,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_window_agrees_with_a_set(steps in prop::collection::vec((0u64..3 * WINDOW, any::<bool>()), 1..300)) {
-            let mut window = Window::new();
+        fn the_window_agrees_with_a_set(
+            wanted in prop::sample::select(vec![0, WINDOW_MIN, 2 * 20_001, 2 * 262_144]),
+            steps in prop::collection::vec((0u64..3 * 524_288, any::<bool>()), 1..300),
+        ) {
+            let mut window = Window::new(wanted);
+            prop_assert!(window.size >= wanted && window.size >= WINDOW_MIN);
             let mut set = BTreeSet::new();
             for (step, ahead) in steps {
                 let counter = if ahead { window.next + step % 200 } else { window.next.saturating_sub(step) };
                 let counter = if step % 17 == 0 { window.next + step } else { counter };
-                let fresh = !set.contains(&counter) && counter + WINDOW >= window.next;
+                let fresh = !set.contains(&counter) && counter + window.size >= window.next;
                 prop_assert_eq!(window.is_fresh(counter), fresh, "counter {} at {}", counter, window.next);
                 if fresh {
                     window.insert(counter);

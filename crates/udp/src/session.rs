@@ -1,24 +1,31 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
+mod incoming;
+mod pacer;
 mod planes;
+mod roaming;
 mod trimmed;
 
+use crate::clock::{EARLY, LIFE};
 use crate::config::Config;
 use crate::error::Reason;
 use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation};
-use crate::plane::{Class, Plane, batch_of};
+use crate::plane::{Class, Destination, Owner, Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::socket::Arrival;
+use incoming::Incoming;
+use pacer::Pacer;
 use planes::Side;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
+use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
     Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
@@ -68,6 +75,8 @@ pub struct SessionCounters {
     pub silences: Vec<u64>,
     /// How often our own port of each plane went down.
     pub port_losses: Vec<u64>,
+    /// How often the kernel found no route to the peer's address on each plane.
+    pub routes_lost: Vec<u64>,
     /// Is each plane in use at present?
     pub up: Vec<bool>,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
@@ -78,6 +87,9 @@ pub struct SessionCounters {
 
 pub(crate) struct Session {
     handle: Connection,
+    /// What the node's clock shows when this session's own time is zero. The node sets its clock back now and then, and the
+    /// session's time goes on: see [`crate::clock`].
+    origin: i128,
     remote: u64,
     endpoint: Endpoint,
     format: WireFormat,
@@ -86,6 +98,8 @@ pub(crate) struct Session {
     /// Packets that it sends before another connection has a turn: whole batches, since a system call costs the same for a
     /// batch that is not full.
     turn: usize,
+    /// Where a window is more than a receiving socket holds.
+    pacer: Option<Pacer>,
     sealer: Sealer,
     opener: Opener,
     /// The DSCP of datagrams that switches have cut, if they do.
@@ -94,9 +108,10 @@ pub(crate) struct Session {
     plane_timeout: Span,
     peer_timeout: Span,
     heard: Time,
-    opened: Time,
     /// Has the peer shown that it has the keys?
     pub(crate) confirmed: bool,
+    /// When it must have done so.
+    confirm_by: Time,
     /// Sends and writes that wait for a receive of the peer, in order.
     waiting: VecDeque<Posted>,
     /// Those that the engine has, in order.
@@ -113,7 +128,7 @@ pub(crate) struct Session {
     /// Credits that the peer was told of.
     credits_told: u32,
     /// The peer's messages that have begun to arrive.
-    incoming: BTreeMap<u32, Descriptor>,
+    incoming: Incoming,
     header: Vec<u8>,
     pings: u64,
     rtts: Vec<Span>,
@@ -122,11 +137,25 @@ pub(crate) struct Session {
 
 /// Everything outside a session that it needs in order to work.
 pub(crate) struct Surroundings<'a> {
+    /// By the node's clock; within a session by its own.
     pub(crate) now: Time,
     pub(crate) routes: &'a Routes,
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
+}
+
+impl Surroundings<'_> {
+    /// The same by another clock.
+    fn at(&mut self, now: Time) -> Surroundings<'_> {
+        Surroundings {
+            now,
+            routes: self.routes,
+            planes: self.planes,
+            memory: self.memory,
+            completions: self.completions,
+        }
+    }
 }
 
 pub(crate) struct Opening<'a> {
@@ -137,14 +166,20 @@ pub(crate) struct Opening<'a> {
     pub(crate) peers: Vec<Option<SocketAddrV6>>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
+    /// Bytes that may leave at once, if a window is more.
+    pub(crate) burst: Option<u64>,
     pub(crate) seed: u64,
 }
 
 impl Session {
     pub(crate) fn new(now: Time, config: &Config, opening: Opening<'_>) -> Session {
-        let Opening { handle, remote, secrets, calls, peers, profile, environment, seed } = opening;
+        // It begins late enough to look back.
+        let origin = i128::from(now.0) - i128::from(EARLY.0);
+        let now = Time::ZERO + EARLY;
+        let Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed } = opening;
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
-        let format = profile.wire;
+        let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
+        let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(OpenConnection {
             profile,
             environment,
@@ -158,20 +193,22 @@ impl Session {
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
+            origin,
             remote,
             endpoint,
             format,
             engine_knows,
             turn: TURN_BATCHES * batch_of(config.datagram()),
+            pacer,
             sealer: Sealer::new(ours, config.protection),
-            opener: Opener::new(theirs, config.protection),
+            opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
             sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
             peer_timeout: crate::clock::span(config.peer_timeout),
             heard: now,
-            opened: now,
             confirmed: calls,
+            confirm_by: now + crate::clock::span(config.handshake_timeout),
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
             first: 0,
@@ -180,7 +217,7 @@ impl Session {
             receives: VecDeque::new(),
             receive_first: 0,
             credits_told: 0,
-            incoming: BTreeMap::new(),
+            incoming: Incoming::new(config.incoming_max),
             header: Vec::with_capacity(64),
             pings: 0,
             rtts: Vec::new(),
@@ -189,6 +226,7 @@ impl Session {
                 received_bytes: vec![0; planes],
                 silences: vec![0; planes],
                 port_losses: vec![0; planes],
+                routes_lost: vec![0; planes],
                 ..SessionCounters::default()
             },
         }
@@ -209,6 +247,11 @@ impl Session {
         std::mem::take(&mut self.rtts)
     }
 
+    /// The peer's name for the connection.
+    pub(crate) const fn remote(&self) -> u64 {
+        self.remote
+    }
+
     /// Unfinished sends and writes.
     pub(crate) fn posted(&self) -> usize {
         self.waiting.len() + self.flying.len()
@@ -219,7 +262,18 @@ impl Session {
         self.receives.len()
     }
 
+    /// The node's clock was set back.
+    pub(crate) fn go_back(&mut self, back: Span) {
+        self.origin -= i128::from(back.0);
+    }
+
+    /// A time of the node's clock as this session counts it.
+    fn own(&self, now: Time) -> Time {
+        Time((i128::from(now.0) - self.origin).clamp(0, i128::from(u64::MAX)) as u64)
+    }
+
     pub(crate) fn post(&mut self, now: Time, operation: Operation, place: Place, descriptor: Descriptor) {
+        let now = self.own(now);
         self.waiting.push_back(Posted { operation, place, descriptor });
         self.admit(now);
     }
@@ -258,7 +312,8 @@ impl Session {
         sealed: &Sealed,
         datagram: &mut [u8],
     ) -> Result<(), Reason> {
-        let (now, from, marked) = (around.now, arrival.from, arrival.is_marked());
+        let around = &mut around.at(self.own(around.now));
+        let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
         if self.handle_trimmed(now, arrival, sealed, datagram) {
             return Ok(());
         }
@@ -281,10 +336,8 @@ impl Session {
         self.heard = now;
         let Some(side) = self.sides.get_mut(plane) else { return Ok(()) };
         side.heard = now;
-        // A peer may move; only its newest datagram says where it is.
-        let tells = sealed.kind != Kind::Data || around.routes.data_tells_peer();
-        if tells && side.peer.is_none_or(|known| newest && around.routes.has_moved(known, from)) {
-            side.peer = Some(from);
+        if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
+            self.watch_address(around, plane, from, newest, length);
         }
         if newest {
             // Never more than operations_max receives are open, far from half the range.
@@ -307,11 +360,14 @@ impl Session {
             Kind::Ping => match body.first_chunk::<8>() {
                 Some(number) => {
                     let path = PathId::new(plane as u8, sealed.path.entropy());
-                    self.send_small(around, path, Kind::Pong, number);
+                    self.answer_ping(around, from, path, u64::from_be_bytes(*number));
                 }
                 None => self.counters.malformed += 1,
             },
-            Kind::Pong => self.handle_pong(now, plane, body),
+            Kind::Pong => match body.first_chunk::<8>() {
+                Some(number) => self.handle_pong(around, plane, from, u64::from_be_bytes(*number)),
+                None => self.counters.malformed += 1,
+            },
             Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
         }
         self.drain(around)
@@ -350,24 +406,21 @@ impl Session {
             // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
             return Ok(());
         }
+        self.incoming.add(data.message.0, descriptor, payload.len())?;
+        // Checked for packets without payload, too: their offset is the length that the application is told.
         let place = match descriptor {
             Descriptor::Send { number } => {
                 let ahead = number.wrapping_sub(self.receive_first) as usize;
                 let receive = self.receives.get(ahead).ok_or(Reason::Violation)?;
-                Some(receive.place.part(data.offset.get(), payload.len()).ok_or(Reason::TooLong)?)
+                receive.place.part(data.offset.get(), payload.len()).ok_or(Reason::TooLong)?
             }
-            Descriptor::Write { .. } if payload.is_empty() => None,
             Descriptor::Write { key, start, .. } => {
                 let start = start.checked_add(data.offset.get()).ok_or(Reason::RemoteAccess)?;
-                Some(around.memory.open(key, self.handle, start, payload.len()).ok_or(Reason::RemoteAccess)?)
+                around.memory.open(key, self.handle, start, payload.len()).ok_or(Reason::RemoteAccess)?
             }
         };
-        if let Some(place) = place {
-            around.memory.write(place, payload);
-        }
+        around.memory.write(place, payload);
         self.counters.received_bytes[plane] += payload.len() as u64;
-        // Bounded by the packets that the engine keeps ahead of a hole.
-        self.incoming.entry(data.message.0).or_insert(descriptor);
         Ok(())
     }
 
@@ -383,8 +436,8 @@ impl Session {
                     around.memory.release(posted.place);
                     around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
                 }
-                Event::Received { message, bytes, .. } => match self.incoming.remove(&message.0) {
-                    Some(Descriptor::Send { number }) => {
+                Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
+                    Descriptor::Send { number } => {
                         if number != self.receive_first || self.receives.is_empty() {
                             return Err(Reason::Violation);
                         }
@@ -394,12 +447,11 @@ impl Session {
                         let (operation, bytes) = (receive.operation, bytes.0);
                         around.completions.push_back(Completion::Received { connection, operation, bytes });
                     }
-                    Some(Descriptor::Write { immediate: Some(immediate), .. }) => {
+                    Descriptor::Write { immediate: Some(immediate), .. } => {
                         let bytes = bytes.0;
                         around.completions.push_back(Completion::Written { connection, immediate, bytes });
                     }
-                    Some(Descriptor::Write { immediate: None, .. }) => {}
-                    None => return Err(Reason::Violation),
+                    Descriptor::Write { immediate: None, .. } => {}
                 },
                 // Its retries are used up.
                 Event::Failed { .. } => return Err(Reason::PeerSilent),
@@ -410,7 +462,15 @@ impl Session {
 
     /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
+        let around = &mut around.at(self.own(around.now));
         let now = around.now;
+        if now > Time::ZERO + LIFE {
+            return Err(Reason::Aged);
+        }
+        if !self.confirmed {
+            // Nothing goes to a caller that has not shown its keys.
+            return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
+        }
         self.excuse(now, absence);
         if now.since(self.heard) > self.peer_timeout {
             return Err(Reason::PeerSilent);
@@ -425,7 +485,10 @@ impl Session {
             if free == 0 {
                 break;
             }
-            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data: free, control: free }) else { break };
+            let endpoint = &self.endpoint;
+            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            let data = if paced { 0 } else { free };
+            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
             self.send_packet(around, &packet);
             sent += 1;
         }
@@ -465,13 +528,18 @@ impl Session {
                 let payload = around.memory.read(posted.place, data.offset.get(), usize::from(data.length));
                 let sealer = &mut self.sealer;
                 let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
-                around.planes[plane].push(around.routes.resolve(to, packet.path), Class::Data, length, |out| {
+                let (resolved, source) = around.routes.resolve(to, packet.path);
+                let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+                around.planes[plane].push(destination, Class::Data, length, |out| {
                     let start = out.len();
                     encode_sealed(&header, out);
                     out.extend_from_slice(&transport);
                     out.extend_from_slice(payload);
                     sealer.seal(out, start);
                 });
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.spend(length as u64);
+                }
                 self.counters.sent_bytes[plane] += u64::from(data.length);
                 if !packet.flags.has(Flags::RETRANSMITTED) {
                     self.counters.fresh_bytes += u64::from(data.length);
@@ -497,12 +565,19 @@ impl Session {
         let header = self.header(kind, path);
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
-        around.planes[usize::from(path.port())].push(around.routes.resolve_small(to, path), class, length, |out| {
+        let (resolved, source) = around.routes.resolve_small(to, path);
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+        around.planes[usize::from(path.port())].push(destination, class, length, |out| {
             let start = out.len();
             encode_sealed(&header, out);
             out.extend_from_slice(body);
             sealer.seal(out, start);
         });
+    }
+
+    /// Sends a ping or a pong.
+    fn send_number(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, path: PathId, kind: Kind, number: u64) {
+        self.send(around, to, (kind, Class::Control), path, &number.to_be_bytes());
     }
 
     fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
@@ -521,11 +596,6 @@ impl Session {
         self.endpoint.wants_transmit()
     }
 
-    /// How long has it been open?
-    pub(crate) fn age(&self, now: Time) -> Span {
-        now.since(self.opened)
-    }
-
     /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
     pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
         for plane in 0..self.sides.len() {
@@ -542,6 +612,16 @@ impl Session {
     }
 }
 
+/// Sequence numbers that a sender is ahead of the oldest packet that its receiver misses, at the most.
+fn window_psn(reliability: &ReliabilityConfig) -> u32 {
+    match reliability {
+        ReliabilityConfig::SelectiveRepeat(config) => config.window_psn,
+        ReliabilityConfig::MrcSack(config) => config.psn_range * 128,
+        // It keeps to one path, where nothing overtakes.
+        ReliabilityConfig::GoBackN(_) => 0,
+    }
+}
+
 /// Puts what the datagram's outer part says into a packet.
 fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packet {
     let outer = wire::Outer {
@@ -553,5 +633,7 @@ fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packe
     Packet { connection: ONLY, ..outer.complete(packet) }
 }
 
+#[cfg(test)]
+mod hostile_peer;
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,16 @@ sockopt_impl!(
     bool
 );
 
+sockopt_impl!(
+    /// Which MTU the kernel believes: with `IPV6_PMTUDISC_PROBE` that of the interface. ICMPv6 "packet too big" is ignored, since
+    /// anybody can send it.
+    MtuDiscover6,
+    SetOnly,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_MTU_DISCOVER,
+    libc::c_int
+);
+
 /// What is known of the datagrams of one receiving call, all from one sender.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
@@ -103,6 +113,7 @@ impl Udp {
         }
         set(setsockopt(&socket, sockopt::Ipv6RecvTClass, &true))?;
         set(setsockopt(&socket, sockopt::Ipv6DontFrag, &true))?;
+        set(setsockopt(&socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE))?;
         set(setsockopt(&socket, NoCheck6Rx, &true))?;
         // Without these two, datagrams come one by one, and round trips include the time that the receiver slept.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);

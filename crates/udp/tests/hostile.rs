@@ -14,7 +14,7 @@ use support::{PATIENCE, Pair, config, local, pattern, v6};
 /// Bytes that look like something: random ones behind a first byte that exists.
 fn datagrams() -> impl Strategy<Value = Vec<u8>> {
     let kinds =
-        prop_oneof![Just(VERSION << 4), Just(0x20), Just(0)].prop_flat_map(|v| (0u8..16).prop_map(move |k| v | k));
+        prop_oneof![Just(VERSION << 4), Just(0x30), Just(0)].prop_flat_map(|v| (0u8..16).prop_map(move |k| v | k));
     (kinds, prop::collection::vec(any::<u8>(), 0..1_500)).prop_map(|(first, mut rest)| {
         rest.insert(0, first);
         // Fields that must be zero often are.

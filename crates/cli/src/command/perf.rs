@@ -11,7 +11,7 @@ use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
-use strandway_udp::{Config, Error, Node, Routes, shard_addresses};
+use strandway_udp::{Config, Error, Node, Reason, Routes, shard_addresses};
 
 /// Where a server listens unless told otherwise; from the dynamic range, ours.
 const PORT: u16 = 47_930;
@@ -62,9 +62,25 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
             gone.store(true, Ordering::Relaxed);
             print(&format!("a client has gone: {reason}\n"));
         }
+        Served::Refused(reason, count) => print(&refused(reason, count)),
         Served::Passed(_) => {}
     })?;
     Ok(())
+}
+
+/// What whoever watches the server sees of clients that it refuses.
+pub(super) fn refused(reason: Reason, count: u64) -> String {
+    let why = match reason {
+        Reason::WrongKey => "of a caller with another key",
+        Reason::WrongVersion => "of a caller of another version",
+        Reason::OtherProfile => "of a caller with another profile",
+        Reason::OtherPayload => "of a caller with another payload size",
+        Reason::OtherPlanes => "of a caller with another number of planes",
+        Reason::OtherProtection => "of a caller that wants other protection",
+        _ => "for which there was no connection left",
+    };
+    let hellos = if count == 1 { "hello" } else { "hellos" };
+    format!("refused {count} {hellos} {why}\n")
 }
 
 /// A node for each thread.

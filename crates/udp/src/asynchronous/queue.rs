@@ -172,12 +172,15 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     tickets: AtomicU64,
     waker: NodeWaker,
+    /// Connections that wait to be accepted, at the most.
+    accepted_max: usize,
 }
 
 struct QueueState {
     commands: VecDeque<Command>,
     /// For commands that belong to no connection.
     general: Credit,
+    /// At most `accepted_max` of those that are open, and then no others.
     accepted: VecDeque<Arc<Owner>>,
     acceptors: BTreeMap<u64, Waker>,
     /// The last handle is gone.
@@ -187,7 +190,7 @@ struct QueueState {
 }
 
 impl Queue {
-    pub(super) fn new(waker: NodeWaker) -> Queue {
+    pub(super) fn new(waker: NodeWaker, accepted_max: usize) -> Queue {
         let state = QueueState {
             commands: VecDeque::new(),
             general: Credit::new(COMMANDS_MAX),
@@ -196,7 +199,7 @@ impl Queue {
             stop: false,
             ended: false,
         };
-        Queue { state: Mutex::new(state), tickets: AtomicU64::new(0), waker }
+        Queue { state: Mutex::new(state), tickets: AtomicU64::new(0), waker, accepted_max }
     }
 
     /// As [`Link::lock`]; taken after a link's, never before.
@@ -282,8 +285,14 @@ impl Queue {
     pub(super) fn accepted(&self, owner: Arc<Owner>) {
         let mut state = self.lock();
         state.accepted.push_back(owner);
+        // No more than that can be open: among them is one that has ended, and nobody came for it.
+        let ended = (state.accepted.len() > self.accepted_max)
+            .then(|| state.accepted.iter().position(|owner| owner.link.ended().is_some()))
+            .flatten();
+        let forgotten = ended.and_then(|at| state.accepted.remove(at));
         let acceptors = std::mem::take(&mut state.acceptors);
         drop(state);
+        drop(forgotten);
         acceptors.into_values().for_each(Waker::wake);
     }
 
@@ -327,6 +336,26 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_that_nobody_accepts_are_bounded() {
+        let config = crate::Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
+        let mut node = Node::bind(config).expect("sockets");
+        let queue = Arc::new(Queue::new(node.waker().expect("a descriptor"), 3));
+        let comes = |i: u32, ends: bool| {
+            let link = Link::new(Connection::test(i), None, 1);
+            queue.accepted(Arc::new(Owner { link: link.clone(), queue: queue.clone() }));
+            if ends {
+                link.end(Ending::Here);
+            }
+        };
+        (0..100).for_each(|i| comes(i, true));
+        assert_eq!(queue.lock().accepted.len(), 3);
+        // Those that are open stay, in their order.
+        (100..103).for_each(|i| comes(i, false));
+        let waiting: Vec<_> = queue.lock().accepted.iter().map(|owner| owner.link.connection).collect();
+        assert_eq!(waiting, [100, 101, 102].map(Connection::test));
+    }
 
     #[test]
     fn immediates_that_nobody_asks_for_are_kept_up_to_a_bound() {

@@ -1,11 +1,11 @@
 //! How connections come about: hellos and their answers, from both sides.
 
-use super::{Answered, Calling, Completion, Connection, Node, State};
-use crate::clock::span;
+use super::{Completion, Connection, Node, State};
+use crate::clock::{earlier, span};
 use crate::error::Reason;
 use crate::frame::{self, COOKIE, NOISE_HELLO, NOISE_WELCOME};
-use crate::handshake::{Answer, COOKIE_SECONDS};
-use crate::plane::Class;
+use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Secrets};
+use crate::plane::{Class, Destination, Owner};
 use crate::secure::random;
 use crate::session::{Opening, Session};
 use std::net::SocketAddrV6;
@@ -13,10 +13,54 @@ use strandway_proto::{PathId, Span, Time};
 
 /// First wait for an answer to a hello; doubles up to 16 times that. Ours.
 const HELLO_AGAIN: Span = Span::from_ms(50);
+/// How long a hello is said again with the same cookie: as long as the cookie lives, less a second on the way.
+const ATTEMPT: Span = Span::from_ms(1_000 * (COOKIE_SECONDS - 1));
+
+/// A connection that we have begun.
+pub(super) struct Calling {
+    pub(super) id: u64,
+    peers: Vec<SocketAddrV6>,
+    began: Time,
+    pub(super) again: Time,
+    tries: usize,
+    /// Per plane, once a cookie has come by it: since when, and the hello that was made with it.
+    attempts: Vec<Option<(Time, Caller)>>,
+    /// May a retry make us say hello at once? One for each hello that a timer caused, so that whoever forges retries gets no
+    /// more hellos than there would be anyway, twice.
+    may_retry: bool,
+    pub(super) hint: Option<Reason>,
+}
+
+impl Calling {
+    pub(super) fn new(now: Time, id: u64, peers: &[SocketAddrV6]) -> Calling {
+        Calling {
+            id,
+            peers: peers.to_vec(),
+            began: now,
+            again: now,
+            tries: 0,
+            attempts: peers.iter().map(|_| None).collect(),
+            may_retry: false,
+            hint: None,
+        }
+    }
+
+    /// The clock was set back.
+    pub(super) fn go_back(&mut self, back: Span) {
+        (self.began, self.again) = (earlier(self.began, back), earlier(self.again, back));
+        self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
+    }
+
+    /// Is this where the peer is said to be?
+    pub(super) fn is_peer(&self, plane: usize, from: SocketAddrV6) -> bool {
+        self.peers.get(plane) == Some(&from)
+    }
+}
 
 impl Node {
-    /// Says hello again, or gives up.
+    /// Says hello again when it is time, or gives up.
     pub(super) fn call(&mut self, index: usize, now: Time) {
+        let planes = self.planes.len();
         let Some(State::Calling(calling)) = &mut self.slots[index].state else { return };
         if now.since(calling.began) > span(self.config.handshake_timeout) {
             let reason = calling.hint.unwrap_or(Reason::NoAnswer);
@@ -26,26 +70,53 @@ impl Node {
             return;
         }
         // Another plane each time: one of them may be dead.
-        let plane = calling.tries % self.planes.len();
+        let plane = calling.tries % planes;
         calling.tries += 1;
-        let rounds = (calling.tries / self.planes.len()).min(4);
+        let rounds = (calling.tries / planes).min(4);
         calling.again = now + Span(HELLO_AGAIN.0 << rounds);
-        let length = self.config.datagram();
-        let hello = frame::hello(plane as u8, calling.id, &calling.cookie, &calling.caller.hello, length);
+        calling.may_retry = true;
+        calling.attempts[plane].take_if(|(since, _)| now.since(*since) > ATTEMPT);
+        self.say_hello(index, plane, rounds);
+    }
+
+    /// Says hello on a plane, with its cookie if there is one.
+    fn say_hello(&mut self, index: usize, plane: usize, rounds: usize) {
+        let Some(State::Calling(calling)) = &self.slots[index].state else { return };
+        let nothing = ([0; COOKIE], [0; NOISE_HELLO]);
+        let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
+        let hello = frame::hello(plane as u8, calling.id, &cookie, &noise, self.config.datagram());
         let path = PathId::new(plane as u8, rounds as u32);
-        // From the plane's own port, where the answer can be received.
-        let (to, _) = self.config.routes.resolve(calling.peers[plane], path);
-        self.planes[plane].push((to, 0), Class::Control, hello.len(), |out| out.extend_from_slice(&hello));
+        let peer = calling.peers[plane];
+        let (to, _) = self.config.routes.resolve(peer, path);
+        self.send_opening(plane, to, Owner::Call(peer), &hello);
+    }
+
+    pub(super) fn handle_retry(&mut self, now: Time, plane: usize, from: SocketAddrV6, id: u64, cookie: &[u8; COOKIE]) {
+        let (secret, terms) = (self.config.secret.clone(), self.terms);
+        let Some((index, calling)) = self.calling(id) else { return };
+        let known = calling.attempts.get(plane).and_then(Option::as_ref).is_some_and(|(_, one)| one.cookie == *cookie);
+        if !calling.is_peer(plane, from) || known || !std::mem::take(&mut calling.may_retry) {
+            return;
+        }
+        let Ok(caller) = Caller::new(&secret, id, cookie, &terms) else { return };
+        calling.attempts[plane] = Some((now, caller));
+        let rounds = calling.tries;
+        self.say_hello(index, plane, rounds);
     }
 
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
-        // A full socket forgets it: nothing is kept for strangers.
-        if self.planes[plane].is_free() {
-            // Over another path each time: one of them may be dead.
-            self.replies = self.replies.wrapping_add(1);
-            let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
-            // From the port that was asked.
-            self.planes[plane].push((to, 0), Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
+        // Over another path each time: one of them may be dead.
+        self.replies = self.replies.wrapping_add(1);
+        let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
+        self.send_opening(plane, to, Owner::Nobody, datagram);
+    }
+
+    /// Sends what belongs to no connection yet, from the plane's own port: where answers can be received, and what was asked.
+    fn send_opening(&mut self, plane: usize, to: SocketAddrV6, owner: Owner, datagram: &[u8]) {
+        // A full socket forgets it: nothing is kept for strangers, and calls are made again.
+        if self.planes[plane].has_room() {
+            let destination = Destination { to, source: 0, owner };
+            self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
         }
     }
 
@@ -63,57 +134,48 @@ impl Node {
         if !self.config.accept || length < frame::HELLO {
             return;
         }
-        if !self.cookies.holds(now, from.into(), id, noise, cookie) {
+        if !self.cookies.holds(now, from.into(), id, cookie) {
             self.counters.retries += 1;
-            let cookie = self.cookies.make(now, from.into(), id, noise);
+            let cookie = self.cookies.make(now, from.into(), id);
             return self.reply(plane, from, &frame::retry(plane as u8, id, &cookie));
         }
-        if let Some(answered) = self.answered.get(noise) {
-            let welcome = frame::welcome(plane as u8, id, &answered.welcome);
+        if let Some(welcome) = self.answered.get(noise) {
+            let welcome = frame::welcome(plane as u8, id, welcome);
             return self.reply(plane, from, &welcome);
         }
-        let Some(answer) = Answer::new(&self.config.secret, id, noise, &self.terms) else {
-            self.counters.wrong_key += 1;
-            return self.reply(plane, from, &frame::refusal(plane as u8, id, 1));
+        let Some(answer) = Answer::new(&self.config.secret, id, cookie, noise, &self.terms) else {
+            self.counters.refuse(Reason::WrongKey);
+            return self.reply(plane, from, &frame::refusal(frame::VERSION, plane as u8, id, 1));
         };
         self.counters.handshakes += 1;
-        // Twice a cookie's life, then no cookie can bring that hello back.
-        let old = Span::from_ms(2_000 * COOKIE_SECONDS);
-        self.answered.retain(|_, answered| now.since(answered.at) < old);
-        let full = self.open >= self.config.connections_max || self.answered.len() >= 4 * self.config.connections_max;
+        if self.open >= self.config.connections_max {
+            self.end_twins(id, None);
+        }
+        let full = self.open >= self.config.connections_max;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
         let Ok(ours) = self.fresh_id() else { return };
         let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };
-        if verdict.is_none() {
-            let mut peers = vec![None; self.planes.len()];
-            peers[plane] = Some(from);
-            let Ok(seed) = random() else { return };
-            let seed = u64::from_be_bytes(seed);
-            let handle = self.next_handle();
-            let opening = Opening {
-                handle,
-                remote: id,
-                secrets: &secrets,
-                calls: false,
-                peers,
-                profile: self.profile.clone(),
-                environment: self.environment,
-                seed,
-            };
-            let session = Session::new(now, &self.config, opening);
-            if self.occupy(ours, State::Open(Box::new(session))).is_err() {
-                return;
+        match verdict {
+            Some(reason) => self.counters.refuse(reason),
+            None => {
+                let mut peers = vec![None; self.planes.len()];
+                peers[plane] = Some(from);
+                let handle = self.next_handle();
+                let Some(session) = self.open_session(now, handle, id, &secrets, false, peers) else { return };
+                if self.occupy(ours, State::Open(Box::new(session))).is_err() {
+                    return;
+                }
+                self.slots[handle.index as usize].hello = Some(*noise);
             }
         }
-        if self.answered.len() < 4 * self.config.connections_max {
-            self.answered.insert(*noise, Answered { at: now, welcome });
-        }
+        self.answered.insert(now, *noise, welcome);
         self.reply(plane, from, &frame::welcome(plane as u8, id, &welcome));
     }
 
-    pub(super) fn handle_welcome(&mut self, now: Time, id: u64, noise: &[u8; NOISE_WELCOME]) {
+    pub(super) fn handle_welcome(&mut self, now: Time, plane: usize, id: u64, noise: &[u8; NOISE_WELCOME]) {
         let Some((index, calling)) = self.calling(id) else { return };
-        let Some(outcome) = calling.caller.finish(noise) else {
+        let attempt = calling.attempts.get_mut(plane).and_then(Option::as_mut);
+        let Some(outcome) = attempt.and_then(|(_, caller)| caller.finish(noise)) else {
             self.counters.malformed += 1;
             return;
         };
@@ -121,21 +183,39 @@ impl Node {
         match outcome {
             Err(reason) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
-                let Ok(seed) = random() else { return };
                 let handle = Connection { index: index as u32, generation: self.slots[index].generation };
-                let opening = Opening {
-                    handle,
-                    remote,
-                    secrets: &secrets,
-                    calls: true,
-                    peers,
-                    profile: self.profile.clone(),
-                    environment: self.environment,
-                    seed: u64::from_be_bytes(seed),
-                };
-                let session = Session::new(now, &self.config, opening);
+                let Some(session) = self.open_session(now, handle, remote, &secrets, true, peers) else { return };
                 self.slots[index].state = Some(State::Open(Box::new(session)));
                 self.completions.push_back(Completion::Connected { connection: handle });
+            }
+        }
+    }
+
+    fn open_session(
+        &self,
+        now: Time,
+        handle: Connection,
+        remote: u64,
+        secrets: &Secrets,
+        calls: bool,
+        peers: Vec<Option<SocketAddrV6>>,
+    ) -> Option<Session> {
+        let seed = u64::from_be_bytes(random().ok()?);
+        let (profile, environment, burst) = (self.profile.clone(), self.environment, self.burst);
+        let opening = Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed };
+        Some(Session::new(now, &self.config, opening))
+    }
+
+    /// Ends the connections of one caller that it has not confirmed, but for `kept`: it said hello by several planes, and
+    /// takes the first welcome.
+    pub(super) fn end_twins(&mut self, caller: u64, kept: Option<usize>) {
+        for index in 0..self.slots.len() {
+            if let Some(State::Open(session)) = &self.slots[index].state
+                && !session.confirmed
+                && session.remote() == caller
+                && kept != Some(index)
+            {
+                self.end(index, Reason::NoAnswer, false);
             }
         }
     }

@@ -80,6 +80,18 @@ pub struct NodeCounters {
     pub strays: u64,
     /// Hellos whose sender does not know the key.
     pub wrong_key: u64,
+    /// Hellos of another version.
+    pub wrong_version: u64,
+    /// Callers with another profile, or other parameters of it.
+    pub other_profile: u64,
+    /// Callers with another payload size.
+    pub other_payload: u64,
+    /// Callers with another number of planes.
+    pub other_planes: u64,
+    /// Callers that want other protection.
+    pub other_protection: u64,
+    /// Callers for whom there was no room (`connections_max`).
+    pub full: u64,
     /// Cookies given out.
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
@@ -90,4 +102,32 @@ pub struct NodeCounters {
     pub ended_fresh_bytes: u64,
     /// Packets that had been sent again on connections that have ended.
     pub ended_retransmitted: u64,
+}
+
+impl NodeCounters {
+    /// How many hellos were refused, by reason.
+    pub const fn refused(&self) -> [(Reason, u64); 7] {
+        [
+            (Reason::WrongKey, self.wrong_key),
+            (Reason::WrongVersion, self.wrong_version),
+            (Reason::OtherProfile, self.other_profile),
+            (Reason::OtherPayload, self.other_payload),
+            (Reason::OtherPlanes, self.other_planes),
+            (Reason::OtherProtection, self.other_protection),
+            (Reason::PeerFull, self.full),
+        ]
+    }
+
+    pub(super) const fn refuse(&mut self, reason: Reason) {
+        let counter = match reason {
+            Reason::WrongKey => &mut self.wrong_key,
+            Reason::WrongVersion => &mut self.wrong_version,
+            Reason::OtherProfile => &mut self.other_profile,
+            Reason::OtherPayload => &mut self.other_payload,
+            Reason::OtherPlanes => &mut self.other_planes,
+            Reason::OtherProtection => &mut self.other_protection,
+            _ => &mut self.full,
+        };
+        *counter += 1;
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::{Calling, Completion, Connection, Node};
 use crate::error::{Error, Reason};
+use crate::frame::NOISE_HELLO;
 use crate::secure::random;
 use crate::session::{Session, Surroundings};
 
@@ -15,20 +16,11 @@ pub(super) struct Slot {
     pub(super) state: Option<State>,
     /// By which we are addressed.
     pub(super) id: u64,
+    /// The hello that it began with, until its caller has shown the keys.
+    pub(super) hello: Option<[u8; NOISE_HELLO]>,
 }
 
 impl Node {
-    pub(super) fn end_all(&mut self, reason: Reason) {
-        for plane in &mut self.planes {
-            plane.too_large = false;
-        }
-        for index in 0..self.slots.len() {
-            if self.slots[index].state.is_some() {
-                self.end(index, reason, true);
-            }
-        }
-    }
-
     /// A number that nobody can guess and that we do not use yet.
     pub(super) fn fresh_id(&self) -> Result<u64, Error> {
         loop {
@@ -54,10 +46,10 @@ impl Node {
         }
         let handle = self.next_handle();
         if handle.index as usize == self.slots.len() {
-            self.slots.push(Slot { generation: 0, state: None, id });
+            self.slots.push(Slot { generation: 0, state: None, id, hello: None });
         }
         let slot = &mut self.slots[handle.index as usize];
-        (slot.state, slot.id) = (Some(state), id);
+        (slot.state, slot.id, slot.hello) = (Some(state), id, None);
         self.ids.insert(id, handle.index);
         self.open += 1;
         Ok(handle)
@@ -77,6 +69,10 @@ impl Node {
         let state = slot.state.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.ids.remove(&slot.id);
+        if let Some(hello) = slot.hello.take() {
+            // The welcome did not get through in time; the next one is for a connection that exists.
+            self.answered.forget(&hello);
+        }
         self.recent = None;
         self.open -= 1;
         self.memory.revoke_all(connection);
@@ -99,7 +95,10 @@ impl Node {
             }
             session.release(&mut self.memory);
         }
-        known.then_some(connection)
+        // If the application has not taken the news that it began, it never hears of it.
+        let before = self.completions.len();
+        self.completions.retain(|c| !matches!(c, Completion::Accepted { connection: it, .. } if *it == connection));
+        (known && self.completions.len() == before).then_some(connection)
     }
 
     pub(super) fn slot(&self, connection: Connection) -> Result<&State, Error> {

@@ -1,9 +1,11 @@
 //! Turns of a node: receiving, timers, sending, waiting.
 
 use super::{Completion, Node, State, Waker};
-use crate::clock::span;
+use crate::clock::{earlier, span};
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
+use crate::handshake::Cookies;
+use crate::plane::Failure;
 use crate::session::Surroundings;
 use crate::socket::Inbox;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -136,7 +138,11 @@ impl Node {
 
     /// Receives, lets connections work, sends; true if anything moved.
     fn work(&mut self) -> bool {
-        let now = self.clock.now();
+        let mut now = self.clock.now();
+        if let Some(back) = self.clock.set_back(now) {
+            self.go_back(back);
+            now = self.clock.now();
+        }
         let absence = now.since(self.last_turn);
         self.last_turn = now;
         let mut moved = false;
@@ -173,6 +179,23 @@ impl Node {
         moved
     }
 
+    /// The clock was set back.
+    fn go_back(&mut self, back: Span) {
+        (self.last_turn, self.latest) = (earlier(self.last_turn, back), earlier(self.latest, back));
+        self.answered.go_back(back);
+        // A cookie of this hour a hundred days ago is none of today's.
+        if let Ok(cookies) = Cookies::new() {
+            self.cookies = cookies;
+        }
+        for slot in &mut self.slots {
+            match &mut slot.state {
+                Some(State::Open(session)) => session.go_back(back),
+                Some(State::Calling(calling)) => calling.go_back(back),
+                None => {}
+            }
+        }
+    }
+
     /// Sends what was held back for an answer that did not come.
     fn let_go(&mut self) {
         if self.held {
@@ -189,7 +212,7 @@ impl Node {
     fn watch_ports(&mut self) {
         let now = self.latest;
         for plane in 0..self.planes.len() {
-            let up = !self.planes[plane].unreachable && self.links.as_ref().is_none_or(|links| links.is_up(plane));
+            let up = !self.planes[plane].dead && self.links.as_ref().is_none_or(|links| links.is_up(plane));
             if std::mem::replace(&mut self.ports[plane], up) == up {
                 continue;
             }
@@ -204,6 +227,7 @@ impl Node {
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
+        self.heed_failures(now);
         let mut moved = false;
         let count = self.slots.len();
         for i in 0..count {
@@ -211,10 +235,29 @@ impl Node {
             moved |= self.let_one_work(index, now, absence);
         }
         self.turn = (self.turn + 1) % count.max(1);
-        if self.planes.iter().any(|plane| plane.too_large) {
-            self.end_all(Reason::PayloadTooLarge);
-        }
         moved
+    }
+
+    /// What the kernel refused to send concerns the connections with that peer and nobody else.
+    fn heed_failures(&mut self, now: Time) {
+        for plane in 0..self.planes.len() {
+            while let Some((peer, failure)) = self.planes[plane].take_failure() {
+                for index in 0..self.slots.len() {
+                    match (&mut self.slots[index].state, failure) {
+                        (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
+                            session.handle_no_route(now, plane);
+                        }
+                        (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
+                            self.end(index, Reason::PayloadTooLarge, true);
+                        }
+                        (Some(State::Calling(calling)), Failure::TooLarge) if calling.is_peer(plane, peer) => {
+                            self.end(index, Reason::PayloadTooLarge, true);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
     }
 
     /// Timers and packets of the connection in a slot; true if it sent anything.
@@ -228,10 +271,9 @@ impl Node {
                     memory: &mut self.memory,
                     completions: &mut self.completions,
                 };
-                let unconfirmed = !session.confirmed && session.age(now) > span(self.config.handshake_timeout);
+                let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
-                    Err(reason) => self.end(index, reason, true),
-                    Ok(_) if unconfirmed => self.end(index, Reason::NoAnswer, false),
+                    Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => return sent,
                 }
             }

@@ -128,6 +128,11 @@ pub(super) fn measure(
             (second, messages) = (Instant::now(), run.messages);
         }
     }
+    // The last interval seldom ends on time; one that is hardly begun is no line of its own.
+    if second.elapsed() > options.interval / 2 {
+        let before: Vec<SessionCounters> = run.streams.iter().map(|stream| stream.last.clone()).collect();
+        each(&run.stretch(node, began, second, &before, messages, 0)?);
+    }
     let whole = run.stretch(node, began, began, &first, 0, 1)?;
     while !may_close() {
         // What is still under way completes unheard.

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How often `stop` is asked at the least.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often refused hellos are told of at the most.
+const REFUSALS: Duration = Duration::from_secs(1);
 
 /// One client, as the server sees it.
 struct Client {
@@ -31,6 +33,8 @@ pub enum Served {
     Came(std::net::SocketAddr),
     /// A client has gone, for this reason.
     Gone(Reason),
+    /// Hellos were refused, so many for this reason since the last time; told once a second at the most.
+    Refused(Reason, u64),
     /// An interval has passed.
     Passed(Box<Interval>),
 }
@@ -129,46 +133,69 @@ fn work(
     stop: impl Fn() -> bool,
     mut tell: impl FnMut(Served),
 ) -> Result<(), Error> {
-    let mut clients: HashMap<Connection, Client> = HashMap::new();
-    let mut promised = 0;
-    let (began, mut last) = (Instant::now(), totals(node, &clients));
+    let mut server = Server { clients: HashMap::new(), promised: 0, memory_max };
+    let (began, mut last) = (Instant::now(), totals(node, &server.clients));
+    let mut refusals = (began, node.counters().refused());
     loop {
         let over = stop();
         let next = interval.map(|interval| last.at + interval);
         if over || next.is_some_and(|next| Instant::now() >= next) {
-            let now = totals(node, &clients);
+            let now = totals(node, &server.clients);
             if interval.is_some() {
-                tell(Served::Passed(Box::new(passed(node, &clients, began, &last, &now))));
+                tell(Served::Passed(Box::new(passed(node, &server.clients, began, &last, &now))));
             }
             last = now;
+        }
+        if over || refusals.0.elapsed() >= REFUSALS {
+            let before = std::mem::replace(&mut refusals, (Instant::now(), node.counters().refused())).1;
+            let each = refusals.1.iter().zip(before).map(|((reason, now), (_, before))| (*reason, now - before));
+            each.filter(|(_, count)| *count > 0).for_each(|(reason, count)| tell(Served::Refused(reason, count)));
         }
         if over {
             return Ok(());
         }
         let left = next.map_or(LOOK, |next| next.saturating_duration_since(Instant::now()).min(LOOK));
         let Some(completion) = node.wait(left)? else { continue };
+        match server.take(node, completion, &mut tell) {
+            // The connection has ended meanwhile: the next completions say so.
+            Ok(()) | Err(Error::NoConnection) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+struct Server {
+    clients: HashMap<Connection, Client>,
+    /// Bytes that all clients have asked for.
+    promised: u64,
+    memory_max: u64,
+}
+
+impl Server {
+    fn take(&mut self, node: &mut Node, completion: Completion, tell: &mut impl FnMut(Served)) -> Result<(), Error> {
         match completion {
             Completion::Accepted { connection, from } => {
                 let control = node.register(vec![0; REQUEST]);
-                node.recv(connection, control, 0..REQUEST)?;
                 let back = RemoteRegion { key: 0, bytes: 0 };
-                clients.insert(connection, Client { control, memory: None, size: 0, mode: Mode::Bandwidth, back });
+                let client = Client { control, memory: None, size: 0, mode: Mode::Bandwidth, back };
+                self.clients.insert(connection, client);
                 tell(Served::Came(from));
+                node.recv(connection, control, 0..REQUEST)?;
             }
             Completion::Received { connection, .. } => {
-                let Some(client) = clients.get_mut(&connection) else { continue };
+                let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
                 let bytes = node.memory(client.control)?;
                 let field = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
                 let (mode, size) = (Mode::numbered(bytes[0]), field(8));
                 let back = RemoteRegion { key: field(16), bytes: field(24) };
-                let fits = (1..=SIZE_MAX).contains(&size) && promised + size <= memory_max;
+                let fits = (1..=SIZE_MAX).contains(&size) && self.promised + size <= self.memory_max;
                 let Some(mode) = mode.filter(|_| client.memory.is_none() && fits) else {
                     node.close(connection)?;
-                    promised -= leave(node, clients.remove(&connection));
+                    self.promised -= leave(node, self.clients.remove(&connection));
                     tell(Served::Gone(Reason::Violation));
-                    continue;
+                    return Ok(());
                 };
-                promised += size;
+                self.promised += size;
                 let memory = node.register(vec![0; size as usize]);
                 client.memory = Some(memory);
                 (client.size, client.mode, client.back) = (size, mode, back);
@@ -182,7 +209,7 @@ fn work(
                 }
             }
             Completion::Written { connection, immediate, .. } => {
-                let Some(client) = clients.get(&connection) else { continue };
+                let Some(client) = self.clients.get(&connection) else { return Ok(()) };
                 match (client.mode, client.memory) {
                     (Mode::Latency, _) => write_back(node, connection, client, Some(immediate)),
                     (Mode::Verify, Some(memory)) => {
@@ -195,16 +222,18 @@ fn work(
                 }
             }
             Completion::Sent { connection, .. } => {
-                if let Some(client) = clients.get(&connection).filter(|client| client.mode == Mode::Bidirectional) {
+                let client = self.clients.get(&connection).filter(|client| client.mode == Mode::Bidirectional);
+                if let Some(client) = client {
                     write_back(node, connection, client, None);
                 }
             }
             Completion::Closed { connection, reason } => {
-                promised -= leave(node, clients.remove(&connection));
+                self.promised -= leave(node, self.clients.remove(&connection));
                 tell(Served::Gone(reason));
             }
             Completion::Connected { .. } => {}
         }
+        Ok(())
     }
 }
 

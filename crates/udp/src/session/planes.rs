@@ -1,6 +1,7 @@
 //! The planes of a connection: which of them answer, and which of them packets may take.
 
-use super::{RTTS_MAX, Session, Surroundings};
+use super::roaming::Candidate;
+use super::{ONLY, RTTS_MAX, Session, Surroundings};
 use crate::frame::Kind;
 use crate::plane::Plane;
 use std::net::SocketAddrV6;
@@ -9,12 +10,14 @@ use strandway_proto::{PathId, Span, Time};
 /// Paths of a plane that a ping takes at once at the most: ours. All of them dead at the same time is as good as the plane.
 const PING_PATHS: u32 = 4;
 /// Pings in the time after which a plane or a peer that answers none of them is given up: ours.
-const PINGS: u64 = 4;
+pub(super) const PINGS: u64 = 4;
 
 /// One plane as this connection sees it.
 pub(super) struct Side {
-    /// Where the peer is on this plane, once something genuine came from there.
+    /// Where the peer is on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
+    /// Where it may be instead.
+    pub(super) candidate: Option<Candidate>,
     /// When something genuine came in by this plane.
     pub(super) heard: Time,
     /// The first ping that is not answered, nor any after it, and when it left.
@@ -26,16 +29,33 @@ pub(super) struct Side {
     pub(super) up: bool,
     /// Is our own port up? The kernel knows.
     pub(super) port: bool,
+    /// Has the kernel a route to the peer, as far as we know?
+    routed: bool,
 }
 
 impl Side {
     pub(super) fn new(peer: Option<SocketAddrV6>, now: Time) -> Side {
-        Side { peer, heard: now, unanswered: None, latest: (0, now), ping_at: now, up: true, port: true }
+        Side {
+            peer,
+            candidate: None,
+            heard: now,
+            unanswered: None,
+            latest: (0, now),
+            ping_at: now,
+            up: true,
+            port: true,
+            routed: true,
+        }
     }
 
     /// May packets take it? An engine that keeps a record of its paths finds out for itself which of them lead nowhere.
     pub(super) fn is_used(&self, engine_knows: bool) -> bool {
-        (self.up || engine_knows) && self.port
+        (self.up || engine_knows) && self.is_connected()
+    }
+
+    /// Do datagrams leave this host?
+    const fn is_connected(&self) -> bool {
+        self.port && self.routed
     }
 }
 
@@ -57,26 +77,40 @@ impl Session {
     pub(super) fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize) {
         self.pings += 1;
         let number = self.pings;
+        let side = &mut self.sides[plane];
+        side.latest = (number, around.now);
+        side.unanswered.get_or_insert(side.latest);
+        let Some(to) = side.peer else { return };
         // Over several paths at once, so that one that is dead does not speak for the plane.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
         for copy in 0..copies {
+            // What a full socket does not take is as good as lost.
+            if !around.planes[plane].has_room() {
+                return;
+            }
             let entropy = (number as u32).wrapping_mul(copies).wrapping_add(copy) % paths;
-            let path = PathId::new(plane as u8, entropy);
-            self.send_small(around, path, Kind::Ping, &number.to_be_bytes());
+            self.send_number(around, to, PathId::new(plane as u8, entropy), Kind::Ping, number);
         }
-        let side = &mut self.sides[plane];
-        side.latest = (number, around.now);
-        side.unanswered.get_or_insert(side.latest);
     }
 
-    /// A ping was answered.
-    pub(super) fn handle_pong(&mut self, now: Time, plane: usize, body: &[u8]) {
-        let Some(number) = body.first_chunk().map(|b| u64::from_be_bytes(*b)) else { return };
+    /// A ping was answered, from this address.
+    pub(super) fn handle_pong(&mut self, around: &Surroundings<'_>, plane: usize, from: SocketAddrV6, number: u64) {
+        let now = around.now;
+        let quiet = now + Span(self.peer_timeout.0 / PINGS);
+        let active = self.is_active();
         let side = &mut self.sides[plane];
+        if let Some(candidate) = side.candidate.take_if(|one| one.is_proved_by(around.routes, from, number)) {
+            side.peer = Some(candidate.at);
+            (side.unanswered, side.ping_at) = (None, now);
+            return self.regain_route(now, plane);
+        }
         if side.unanswered.is_some_and(|(first, _)| (first..=side.latest.0).contains(&number)) {
             side.unanswered = None;
             side.up = true;
+            if !active {
+                side.ping_at = quiet;
+            }
             if number == side.latest.0 {
                 let rtt = now.since(side.latest.1);
                 self.counters.ping_rtt = rtt;
@@ -84,21 +118,51 @@ impl Session {
                     self.rtts.push(rtt);
                 }
             }
+            self.regain_route(now, plane);
+        }
+    }
+
+    fn regain_route(&mut self, now: Time, plane: usize) {
+        let side = &mut self.sides[plane];
+        if !std::mem::replace(&mut side.routed, true) && side.port {
+            self.endpoint.handle_port(now, plane as u8, true);
         }
     }
 
     /// The kernel says that our own port of a plane went down or came back.
     pub(crate) fn handle_port(&mut self, now: Time, plane: usize, up: bool) {
+        let now = self.own(now);
         let Some(side) = self.sides.get_mut(plane) else { return };
+        let before = side.is_connected();
         side.port = up;
         if up {
             // Not before the peer answers over it.
             side.up = false;
+            side.routed = true;
             (side.unanswered, side.ping_at) = (None, now);
         } else {
             self.counters.port_losses[plane] += 1;
         }
-        self.endpoint.handle_port(now, plane as u8, up);
+        if before != up {
+            self.endpoint.handle_port(now, plane as u8, up);
+        }
+    }
+
+    /// The kernel has no route to the peer's address on a plane: it carries nothing for this connection until the peer
+    /// answers a ping over it.
+    pub(crate) fn handle_no_route(&mut self, now: Time, plane: usize) {
+        let now = self.own(now);
+        let Some(side) = self.sides.get_mut(plane) else { return };
+        if side.is_connected() {
+            side.routed = false;
+            self.counters.routes_lost[plane] += 1;
+            self.endpoint.handle_port(now, plane as u8, false);
+        }
+    }
+
+    /// Is the peer at this address on a plane?
+    pub(crate) fn is_at(&self, plane: usize, address: SocketAddrV6) -> bool {
+        self.sides.get(plane).is_some_and(|side| side.peer == Some(address))
     }
 
     /// This node had no turn for so long, and its peer, perhaps on the same host, may have had none either: there is half a
@@ -144,9 +208,23 @@ impl Session {
         }
     }
 
-    /// When to come back, though nothing may have arrived.
+    /// When to come back by the node's clock, though nothing may have arrived.
     pub(crate) fn deadline(&self) -> Time {
-        let engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        let own = self.own_deadline();
+        let at = i128::from(own.0) + self.origin;
+        if own == Time::NEVER { own } else { Time(at.clamp(0, i128::from(u64::MAX)) as u64) }
+    }
+
+    fn own_deadline(&self) -> Time {
+        if !self.confirmed {
+            return self.confirm_by;
+        }
+        let mut engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        if let Some(at) = self.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.window(ONLY).0))
+            && self.endpoint.wants_transmit()
+        {
+            engine = engine.min(at);
+        }
         let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| {
             let silence = side.unanswered.map_or(Time::NEVER, |(_, at)| at + self.plane_timeout);
             silence.min(side.ping_at)

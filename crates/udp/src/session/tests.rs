@@ -5,7 +5,7 @@ use crate::config::Protection;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_proto::packet::{Ack, Data, Nack, Offset, Psn, SackBits, Wait};
+use strandway_proto::packet::{self, Ack, Data, Nack, NackReason, Offset, Psn, SackBits, Wait};
 use strandway_proto::{PathId, Rate};
 
 const GUARD: usize = 32;
@@ -23,6 +23,11 @@ fn near_or_any() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..400, any::<u64>(), (0u64..400).prop_map(|n| u64::MAX - n)]
 }
 
+/// Microseconds from one datagram to the next.
+fn waits() -> impl Strategy<Value = u64> {
+    prop_oneof![1u64..5, 1u64..100_000]
+}
+
 /// Key 0 stands for the real one.
 fn descriptors() -> impl Strategy<Value = Descriptor> {
     prop_oneof![
@@ -37,13 +42,16 @@ fn descriptors() -> impl Strategy<Value = Descriptor> {
 }
 
 fn bodies() -> impl Strategy<Value = Body> {
-    let data = (0u64..70, 0u32..4, near_or_any(), 0usize..400, 0u16..512, descriptors(), any::<bool>());
+    let psns = prop_oneof![0u64..70, 0u64..1 << 24];
+    let messages = prop_oneof![0u32..4, any::<u32>()];
+    let data = (psns, messages, near_or_any(), 0usize..400, 0u16..512, descriptors(), any::<bool>());
     let data = data.prop_map(|(psn, message, offset, length, flags, descriptor, honest)| Body::Data {
         data: Data {
             psn: Psn::new(psn),
             message: MessageId(message),
             offset: Offset::new(offset),
             length: if honest { length as u16 } else { 77 },
+            wait: Wait::default(),
         },
         flags,
         descriptor,
@@ -61,15 +69,21 @@ fn bodies() -> impl Strategy<Value = Body> {
             out_of_order,
         })
     });
-    let nack = (0u64..1 << 24, 0u64..1 << 24, any::<u32>()).prop_map(|(psn, cumulative, path)| {
-        Header::Nack(Nack {
-            psn: Psn::new(psn),
-            cumulative: Psn::new(cumulative),
-            path: PathId(path),
-            reason: Default::default(),
-        })
+    let reasons = [NackReason::Missing, NackReason::BeyondWindow, NackReason::Fatal, NackReason::default()];
+    let numbers = || prop_oneof![0u64..70, 0u64..1 << 24];
+    let nack = (numbers(), numbers(), any::<u32>(), prop::sample::select(reasons.to_vec()));
+    let nack = nack.prop_map(|(psn, cumulative, path, reason)| {
+        Header::Nack(Nack { psn: Psn::new(psn), cumulative: Psn::new(cumulative), path: PathId(path), reason })
     });
-    let other = prop_oneof![Just(Header::Cnp), any::<u32>().prop_map(|number| Header::Probe { number })];
+    let operation = (any::<u16>(), any::<u32>(), any::<bool>()).prop_map(|(number, up, probe)| {
+        let operation = if probe { packet::Operation::PathProbe } else { packet::Operation::PortStatus(up) };
+        Header::Operation { number, operation }
+    });
+    let answer = (any::<bool>(), any::<u16>(), any::<u32>()).prop_map(|(port_status, number, path)| {
+        Header::Answer(packet::Answer { port_status, number, path: PathId(path) })
+    });
+    let probe = any::<u32>().prop_map(|number| Header::Probe { number });
+    let other = prop_oneof![Just(Header::Cnp), probe, operation, answer];
     let control = (prop_oneof![ack, nack, other], 0u16..512);
     prop_oneof![
         1 => prop::collection::vec(any::<u8>(), 0..80).prop_map(Body::Noise),
@@ -84,13 +98,15 @@ proptest! {
     /// The peer has the keys, so everything it says is genuine; still it writes where it may and nowhere else.
     #[test]
     fn a_malicious_peer_writes_into_its_window_and_its_receives_only(
-        steps in prop::collection::vec((bodies(), 0usize..5, any::<u32>(), any::<u16>()), 1..60),
-        profile in prop::sample::select(vec!["uec", "strack_fast", "rocev2", "rocev2_sr"]),
+        steps in prop::collection::vec((bodies(), 0usize..5, any::<u32>(), any::<u16>(), waits()), 1..60),
+        profile in prop::sample::select(vec!["uec", "strack_fast", "strack", "prime", "mrc", "rocev2", "rocev2_sr"]),
     ) {
         let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
-        let mut config = Config::new(&[1; 32]).expect("long enough").profile(profile).expect("a preset").plane(address);
+        let mut config = Config::new(&[1; 32]).expect("long enough").profile(profile).expect("a preset");
+        config.planes = vec![address; 2];
         config.protection = Protection::Authenticated;
-        let mut planes = vec![Plane::open(address, &config).expect("a socket")];
+        let open = || Plane::open(address, &config).expect("a socket");
+        let mut planes = vec![open(), open()];
         let mut memory = Memory::default();
         let buffer = memory.register(vec![0; 4 * GUARD + 2 * WINDOW]);
         let (ours, theirs) = (GUARD..GUARD + WINDOW, 3 * GUARD + WINDOW..3 * GUARD + 2 * WINDOW);
@@ -100,8 +116,8 @@ proptest! {
         let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let opening = Opening {
-            handle, remote: 1, secrets: &secrets, calls: false, peers: vec![None],
-            profile: wire_profile.clone(), environment, seed: 1,
+            handle, remote: 1, secrets: &secrets, calls: false, peers: vec![None, None],
+            profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut session = Session::new(Time::ZERO, &config, opening);
         let place = memory.place(buffer, &theirs).expect("within");
@@ -116,7 +132,8 @@ proptest! {
         let from = planes[0].address().expect("bound");
         let arrival = Arrival { from, class: 0, age: Duration::ZERO };
         let routes = Routes::default();
-        for (step, (body, kind, path, credits)) in steps.into_iter().enumerate() {
+        let mut now = Time::ZERO;
+        for (step, (body, kind, path, credits, wait)) in steps.into_iter().enumerate() {
             let mut bytes = Vec::new();
             let header = |connection| Packet {
                 source: HostId(0), destination: HostId(0), connection: ConnectionId(connection), path: PathId(0),
@@ -133,7 +150,9 @@ proptest! {
                 Body::Noise(noise) => bytes.extend(noise),
                 Body::Data { data, flags, descriptor, length } => {
                     let packet = Packet { header: Header::Data(data), flags: Flags(flags), ..header(0) };
-                    wire::encode(wire_profile.wire, &packet, &mut bytes).expect("it fits");
+                    if wire::encode(wire_profile.wire, &packet, &mut bytes).is_err() {
+                        continue;
+                    }
                     let descriptor = match descriptor {
                         Descriptor::Write { key: 0, start, immediate } => {
                             Descriptor::Write { key: remote.key, start, immediate }
@@ -145,16 +164,24 @@ proptest! {
                 }
                 Body::Control { header: control, flags } => {
                     let packet = Packet { header: control, flags: Flags(flags), ..header(0) };
-                    wire::encode(wire_profile.wire, &packet, &mut bytes).expect("it fits");
+                    if wire::encode(wire_profile.wire, &packet, &mut bytes).is_err() {
+                        continue;
+                    }
                 }
             }
             sealer.seal(&mut bytes, 0);
-            let now = Time::ZERO + Span::from_us(step as u64 + 1);
+            now = now + Span::from_us(wait);
             let mut around =
                 Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions };
-            let alive = session.handle(&mut around, 0, &arrival, &sealed, &mut bytes).is_ok()
+            let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO).is_ok();
             let all = memory.bytes(buffer).expect("registered");
+            for told in completions.drain(..) {
+                if let Completion::Received { bytes, .. } | Completion::Written { bytes, .. } = told {
+                    prop_assert!(bytes <= WINDOW as u64, "{:?} after step {}", told, step);
+                }
+            }
+            prop_assert!(session.incoming.len() <= config.incoming_max);
             for (i, &byte) in all.iter().enumerate() {
                 prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);
             }
@@ -196,7 +223,7 @@ proptest! {
         let from = planes[0].address().expect("bound");
         let opening = Opening {
             handle, remote: 1, secrets: &secrets, calls: false, peers: vec![Some(from)],
-            profile: wire_profile.clone(), environment, seed: 1,
+            profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut session = Session::new(Time::ZERO, &config, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);

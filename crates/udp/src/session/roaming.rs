@@ -1,0 +1,103 @@
+//! Where a peer is on each plane. It moves only to an address that it has answered from: until then an address that genuine
+//! datagrams come from is a candidate, which is sent a ping with random bytes and hardly anything else.
+
+use super::{Session, Surroundings};
+use crate::frame::{HEADER, Kind};
+use crate::routes::Routes;
+use crate::secure::random;
+use std::net::SocketAddrV6;
+use strandway_proto::{PathId, Span, Time};
+
+/// Bytes that may go to a candidate for each byte that came from there: RFC 9000, section 8.1.
+const AMPLIFICATION: u64 = 3;
+/// Bytes of a ping's body.
+const NUMBER: usize = 8;
+
+/// An address that may be the peer's.
+pub(super) struct Candidate {
+    pub(super) at: SocketAddrV6,
+    /// The number of the ping that it must answer. Its top bit is set, so it is no number of an ordinary ping.
+    challenge: u64,
+    received: u64,
+    sent: u64,
+    /// When to ping again, if something comes from there.
+    again: Time,
+}
+
+impl Candidate {
+    fn new(at: SocketAddrV6) -> Option<Candidate> {
+        let challenge = u64::from_be_bytes(random().ok()?) | 1 << 63;
+        Some(Candidate { at, challenge, received: 0, sent: 0, again: Time::ZERO })
+    }
+
+    /// May so many bytes go there? Counts them if so.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let sent = self.sent + bytes as u64;
+        let may = sent <= AMPLIFICATION * self.received;
+        if may {
+            self.sent = sent;
+        }
+        may
+    }
+
+    /// Does the pong with this number, from this address, show that the peer is there?
+    pub(super) fn is_proved_by(&self, routes: &Routes, from: SocketAddrV6, number: u64) -> bool {
+        self.challenge == number && !routes.has_moved(self.at, from)
+    }
+}
+
+impl Session {
+    /// A genuine datagram of `bytes` bytes came in by `plane` from an address where the peer wants to be answered. `newest`:
+    /// nothing newer has come.
+    pub(super) fn watch_address(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        plane: usize,
+        from: SocketAddrV6,
+        newest: bool,
+        bytes: usize,
+    ) {
+        let side = &mut self.sides[plane];
+        if side.peer.is_some_and(|known| !newest || !around.routes.has_moved(known, from)) {
+            return;
+        }
+        if side.candidate.as_ref().is_none_or(|candidate| around.routes.has_moved(candidate.at, from)) {
+            side.candidate = Candidate::new(from);
+        }
+        let ping = HEADER + NUMBER + self.sealer.tag_bytes();
+        let Some(candidate) = &mut side.candidate else { return };
+        candidate.received += bytes as u64;
+        if candidate.again <= around.now && candidate.spend(ping) {
+            candidate.again = around.now + Span(self.plane_timeout.0 / super::planes::PINGS);
+            let (to, number) = (candidate.at, candidate.challenge);
+            self.send_number(around, to, PathId::new(plane as u8, 0), Kind::Ping, number);
+        }
+    }
+
+    /// Answers a ping: to where the peer is known to be, else to the candidate that sent it.
+    pub(super) fn answer_ping(&mut self, around: &mut Surroundings<'_>, from: SocketAddrV6, path: PathId, number: u64) {
+        let length = HEADER + NUMBER + self.sealer.tag_bytes();
+        let Some(side) = self.sides.get_mut(usize::from(path.port())) else { return };
+        let candidate = side.candidate.as_mut().filter(|candidate| candidate.at == from);
+        let to = side.peer.or_else(|| candidate.and_then(|c| c.spend(length).then_some(c.at)));
+        // A full socket forgets it: answers do not pile up.
+        if let Some(to) = to
+            && around.planes[usize::from(path.port())].has_room()
+        {
+            self.send_number(around, to, path, Kind::Pong, number);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// Bytes received from and sent to the candidate of a plane.
+    pub(super) fn candidate(&self, plane: usize) -> Option<(u64, u64)> {
+        self.sides[plane].candidate.as_ref().map(|candidate| (candidate.received, candidate.sent))
+    }
+
+    /// What the candidate of a plane must answer.
+    pub(super) fn challenge(&self, plane: usize) -> Option<u64> {
+        self.sides[plane].candidate.as_ref().map(|candidate| candidate.challenge)
+    }
+}
