@@ -181,10 +181,7 @@ fn no_key() -> Descriptor {
 
 #[test]
 fn a_message_belongs_to_one_place() {
-    let mut others = Vec::new();
-    others.push(Descriptor::Send { number: 1 });
-    others.push(no_key());
-    for other in others {
+    for other in [Descriptor::Send { number: 1 }, no_key()] {
         let mut peer = Peer::new(|_| {});
         peer.receives();
         assert_eq!(peer.sends(0, 0, 0, false, Descriptor::Send { number: 0 }, &[1; 8]), Ok(()));
