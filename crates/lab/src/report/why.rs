@@ -278,7 +278,7 @@ impl<'a> Books<'a> {
             };
         }
         let link = waits.link & !Wait::LAST_HOP;
-        if (waits.lead as f64) * 1e3 < STANDS_OUT * waits.elsewhere.0 as f64 {
+        if (waits.lead as f64) < STANDS_OUT * waits.elsewhere.0 as f64 {
             return Some((Cause::Fabric, share, from));
         }
         let cause = if self.capacity.is_slowed(LinkId(link)) { Cause::SlowLink } else { Cause::Collision };
