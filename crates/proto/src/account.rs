@@ -101,7 +101,7 @@ impl Spent {
     pub fn since(&self, earlier: &Spent) -> Spent {
         let mut spent = *self;
         for (all, before) in spent.0.iter_mut().zip(&earlier.0) {
-            *all = *all - *before;
+            *all -= *before;
         }
         spent
     }
