@@ -153,8 +153,7 @@ impl Connection {
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let parts = self.reliability.touch() ^ self.congestion.window().0 ^ self.receiver.touch();
-        let aside = self.aside.as_ref().map_or(0, |a| a.waits.packets);
-        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0 ^ aside
+        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0
     }
 
     pub(crate) fn post(&mut self, now: Time, message: Message) {
