@@ -101,7 +101,7 @@ impl Spent {
     pub fn since(&self, earlier: &Spent) -> Spent {
         let mut spent = *self;
         for (all, before) in spent.0.iter_mut().zip(&earlier.0) {
-            *all = *all - *before;
+            *all -= *before;
         }
         spent
     }
@@ -161,13 +161,16 @@ impl Clock {
 /// that it carries; no wire format has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wait {
-    /// Nanoseconds, rounded down; as many as fit.
-    pub ns: u32,
+    /// In units of 1,024 ps ([`Wait::SHIFT`]), rounded down; as many as fit.
+    pub length: u32,
     /// The link that the port feeds, as the world numbers it, with [`Wait::LAST_HOP`] if that leads to the receiver.
     pub link: u32,
 }
 
 impl Wait {
+    /// `length << SHIFT` is picoseconds.
+    pub const SHIFT: u32 = 10;
+
     /// The bit of [`Wait::link`] that says that the link leads to the receiver.
     pub const LAST_HOP: u32 = 1 << 31;
 }
@@ -181,7 +184,7 @@ pub struct Waits {
     pub last_hop: Span,
     /// The longest waits of all other packets.
     pub elsewhere: Span,
-    /// The link other than the last one where packets waited most, and its lead over all others, in nanoseconds: the winner of
+    /// The link other than the last one where packets waited most, and its lead over all others, in picoseconds: the winner of
     /// a majority vote in which every packet votes for the link of its longest wait, with the wait as its weight. Certain if
     /// one link has more than half of all; `lead` is zero if there was no wait.
     pub link: u32,
@@ -198,22 +201,22 @@ impl Waits {
     #[inline]
     pub(crate) fn arrived(&mut self, wait: Wait) {
         self.packets += 1;
-        if wait.ns == 0 {
+        if wait.length == 0 {
             return;
         }
-        let ns = u64::from(wait.ns);
+        let ps = u64::from(wait.length) << Wait::SHIFT;
         if wait.link & Wait::LAST_HOP != 0 {
-            self.last_hop += Span::from_ns(ns);
+            self.last_hop += Span(ps);
             return;
         }
-        self.elsewhere += Span::from_ns(ns);
+        self.elsewhere += Span(ps);
         if self.link == wait.link {
-            self.lead += ns;
-        } else if ns <= self.lead {
-            self.lead -= ns;
+            self.lead += ps;
+        } else if ps <= self.lead {
+            self.lead -= ps;
         } else {
             self.link = wait.link;
-            self.lead = ns - self.lead;
+            self.lead = ps - self.lead;
         }
     }
 }
@@ -247,13 +250,13 @@ mod tests {
 
         #[test]
         fn a_majority_wins_the_vote(others in prop::collection::vec((1u32..5, 1u32..100), 0..50), at in 0usize..50) {
-            let sum: u32 = others.iter().map(|(_, ns)| ns).sum();
-            let mut packets: Vec<Wait> = others.iter().map(|&(link, ns)| Wait { ns, link }).collect();
-            packets.insert(at.min(packets.len()), Wait { ns: sum + 1, link: 7 });
+            let sum: u32 = others.iter().map(|(_, length)| length).sum();
+            let mut packets: Vec<Wait> = others.iter().map(|&(link, length)| Wait { length, link }).collect();
+            packets.insert(at.min(packets.len()), Wait { length: sum + 1, link: 7 });
             let mut waits = Waits::default();
             packets.iter().for_each(|wait| waits.arrived(*wait));
             prop_assert_eq!(waits.link, 7);
-            prop_assert_eq!(waits.elsewhere, Span::from_ns(u64::from(2 * sum + 1)));
+            prop_assert_eq!(waits.elsewhere, Span(u64::from(2 * sum + 1) << Wait::SHIFT));
         }
     }
 }

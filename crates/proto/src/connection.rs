@@ -153,8 +153,7 @@ impl Connection {
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let parts = self.reliability.touch() ^ self.congestion.window().0 ^ self.receiver.touch();
-        let aside = self.aside.as_ref().map_or(0, |a| a.clock.heard.0 ^ a.waits.packets);
-        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0 ^ aside
+        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0
     }
 
     pub(crate) fn post(&mut self, now: Time, message: Message) {
@@ -215,7 +214,7 @@ impl Connection {
         }
         if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
             let again = self.aside.as_ref().is_some_and(|a| a.again);
-            self.turn_to(now, self.doing(now, self.window_open(), again));
+            self.turn_to(now, self.doing(now, false, again));
             return if probes { Polled::NoPort } else { Polled::Blocked };
         }
         let Some(path) = self.next_path(now, free) else {

@@ -233,8 +233,7 @@ impl<'a> Books<'a> {
         account.add(Cause::Propagation, on_the_way);
 
         // What is left is the fabric's doing where packets met queues, else the window's or the range's.
-        account.cuts =
-            [Doing::Window, Doing::WindowMarks, Doing::WindowDelay, Doing::WindowLoss].map(|doing| on(doing));
+        account.cuts = [Doing::Window, Doing::WindowMarks, Doing::WindowDelay, Doing::WindowLoss].map(on);
         let cut: f64 = account.cuts[1..].iter().sum();
         let (never, range, late) = (account.cuts[0], on(Doing::Range), tail - on_the_way);
         match self.queue(connection.destination.0, connection.source.0, waits, way) {
@@ -278,7 +277,7 @@ impl<'a> Books<'a> {
             };
         }
         let link = waits.link & !Wait::LAST_HOP;
-        if (waits.lead as f64) * 1e3 < STANDS_OUT * waits.elsewhere.0 as f64 {
+        if (waits.lead as f64) < STANDS_OUT * waits.elsewhere.0 as f64 {
             return Some((Cause::Fabric, share, from));
         }
         let cause = if self.capacity.is_slowed(LinkId(link)) { Cause::SlowLink } else { Cause::Collision };

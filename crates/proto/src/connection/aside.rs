@@ -56,9 +56,14 @@ impl Connection {
         if let Some(aside) = &self.aside
             && !(self.ready && !blocked && aside.clock.doing.is_sending())
         {
-            let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), aside.again);
-            self.turn_to(now, if blocked && doing == Doing::Line { Doing::Paused } else { doing });
+            self.look_again(now, open, blocked, aside.again);
         }
+    }
+
+    #[inline(never)]
+    fn look_again(&mut self, now: Time, open: Option<bool>, blocked: bool, again: bool) {
+        let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), again);
+        self.turn_to(now, if blocked && doing == Doing::Line { Doing::Paused } else { doing });
     }
 
     #[inline]

@@ -193,7 +193,7 @@ impl Slice<'_> {
         packet.flags = packet.flags.with(Flags::TRIMMED).with_if(port.has(flag::LAST), Flags::TRIMMED_AT_LAST_HOP);
         port.counters.trimmed += 1;
         // What it would have waited.
-        let wait = Rate(port.rate).time_for(Bytes(port.queued[DATA])).0;
+        let wait = stamp(Rate(port.rate).time_for(Bytes(port.queued[DATA])).0);
         waited(packet, wait, port);
         let packet = *packet;
         self.append(i, &packet, unlucky.ingress, CONTROL, now);
@@ -224,7 +224,7 @@ impl Slice<'_> {
                 return self.drop_packet(i, &packet);
             }
             port.queued[DATA] += u64::from(size);
-            waited(&mut packet, start - now, port);
+            waited(&mut packet, stamp(start - now), port);
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             self.fifos[i].push_back((start, size));
             if limits.ecn.is_some_and(|e| is_whole_data(&packet) && e.marks(port.queued[DATA], &mut port.random)) {
@@ -474,7 +474,7 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         let mut waiting = port.waiting[class].pop(&mut self.arena).expect("a class that is next has a packet");
         port.queued[class] -= u64::from(waiting.packet.size);
-        waited(&mut waiting.packet, u64::from(stamp(now).wrapping_sub(waiting.since)) << STAMP_SHIFT, port);
+        waited(&mut waiting.packet, stamp(now).wrapping_sub(waiting.since), port);
         if class == DATA {
             let ecn = self.limits[usize::from(port.limits)].ecn.filter(|e| e.at_dequeue);
             if ecn.is_some_and(|e| is_whole_data(&waiting.packet) && e.marks(port.queued[DATA], &mut port.random)) {
@@ -563,21 +563,17 @@ impl Slice<'_> {
 /// When a packet began to wait, in units of 1,024 ps.
 #[inline]
 fn stamp(now: u64) -> u32 {
-    (now >> STAMP_SHIFT) as u32
+    (now >> Wait::SHIFT) as u32
 }
 
-/// See [`stamp`].
-const STAMP_SHIFT: u32 = 10;
-
-/// A packet has waited at a port for so long, in ps. It remembers its longest wait.
+/// A packet has waited at a port for so many units. It remembers its longest wait.
 #[inline]
-fn waited(packet: &mut Packet, wait: u64, port: &Port) {
-    if let Header::Data(data) = &mut packet.header {
-        let ns = (wait / 1000).min(u64::from(u32::MAX)) as u32;
-        if ns > data.wait.ns {
-            let last = if port.has(flag::LAST) { Wait::LAST_HOP } else { 0 };
-            data.wait = Wait { ns, link: port.link | last };
-        }
+fn waited(packet: &mut Packet, length: u32, port: &Port) {
+    if let Header::Data(data) = &mut packet.header
+        && length > data.wait.length
+    {
+        let last = if port.has(flag::LAST) { Wait::LAST_HOP } else { 0 };
+        data.wait = Wait { length, link: port.link | last };
     }
 }
 

@@ -25,10 +25,10 @@ pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
         return Vec::new();
     }
     let firings = Firings::new(books);
-    let ranges: Vec<Range<usize>> = match &experiment.collectives[..] {
-        [] => vec![0..experiment.messages.len()],
-        collectives => collectives.iter().map(|c| c.messages.clone()).collect(),
-    };
+    let mut ranges: Vec<Range<usize>> = experiment.collectives.iter().map(|c| c.messages.clone()).collect();
+    if ranges.is_empty() {
+        ranges.push(0..experiment.messages.len());
+    }
     let one = |((name, what, kind), range): ((String, String, &'static str), Range<usize>)| {
         books.facts(name, what, kind, &chain(books, &firings, &experiment.messages[range]))
     };
