@@ -5,6 +5,7 @@ use crate::import::htsim::StartUnit;
 use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
+use crate::report::text::count;
 pub use crate::scenario::collective::CollectivePlan;
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
@@ -21,6 +22,9 @@ use strandway_proto::{HostId, Profile};
 use strandway_sim::plan::{PortSettings, Routing, Start, environment};
 use strandway_sim::{Measurements, Plan, Topology};
 use toml::Value;
+
+/// Up to this many flows, where the time of each goes is kept without being asked for. Ours: it takes some 50 MB then.
+const ACCOUNTS_MAX: usize = 1 << 18;
 
 /// A scenario understood: the simulator's plan, and what reports need beyond it.
 #[derive(Clone, Debug)]
@@ -139,6 +143,13 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         sink.extend(bounds_sink.take());
         return None;
     }
+    let accounts = run.why.unwrap_or(traffic.flows.len() <= ACCOUNTS_MAX);
+    if !accounts && run.why.is_none() {
+        notes.push(format!(
+            "why flows took their time is not kept for more than {} flows; write why = true under [run] if memory allows",
+            count(ACCOUNTS_MAX as u64)
+        ));
+    }
     let plan = Plan {
         topology,
         ports,
@@ -153,6 +164,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         threads: run.threads,
         sample_every,
         watch: None,
+        accounts,
         capture,
     };
     let mut experiment = Experiment {

@@ -37,6 +37,9 @@ pub struct Plan {
     pub sample_every: Option<Span>,
     /// The connection (index into [`Plan::connections`]) whose sender's state the time series keep, too.
     pub watch: Option<u32>,
+    /// Keep where the time of each flow goes ([`crate::measure::FlowTime`]): about 200 bytes per flow, and half as much time
+    /// again for runs of many small flows.
+    pub accounts: bool,
     /// Which links' packets to record.
     pub capture: Option<CapturePlan>,
 }

@@ -120,7 +120,7 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         end,
         simulated,
         flows: vec![FlowRecord::default(); plan.flows.len()],
-        times: vec![FlowTime::default(); plan.flows.len()],
+        times: vec![FlowTime::default(); if plan.accounts { plan.flows.len() } else { 0 }],
         waits: vec![Waits::default(); plan.connections.len()],
         connections: vec![ConnectionStats::default(); plan.connections.len()],
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
@@ -354,6 +354,7 @@ mod tests {
             threads: 1 + pick(3) as usize,
             sample_every: None,
             watch: None,
+            accounts: true,
             capture: None,
         }
     }

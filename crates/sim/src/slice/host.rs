@@ -337,9 +337,12 @@ impl Slice<'_> {
         let message = Message { id: MessageId(flow), bytes: plan.bytes };
         let connection = self.cut.ends[plan.connection as usize].0;
         let host = &mut self.hosts[h];
-        let behind = host.endpoint.has_unsent(connection);
+        let behind = self.plan.accounts && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         host.ask_again_at = 0;
+        if !self.plan.accounts {
+            return;
+        }
         let spent = host.endpoint.spent(Time(now), connection);
         self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
     }

@@ -87,6 +87,7 @@ pub fn plan(topology: Topology, profile: Profile, flows: &[(u32, u32, u64)]) -> 
         threads: 1,
         sample_every: None,
         watch: None,
+        accounts: true,
         capture: None,
     }
 }
