@@ -287,18 +287,24 @@ pub(crate) struct CompareArgs {
     /// Profiles, with commas between
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "rocev2,rocev2_sr,uec")]
     pub(crate) profiles: Vec<String>,
-    /// Runs at the same time; by default as many as there are processors for
+    /// Runs at the same time; by default as many as there are processors and memory for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Runs at the same time; by default as many as there are processors for
+    /// Runs at the same time; by default as many as there are processors and memory for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

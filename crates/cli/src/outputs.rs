@@ -45,11 +45,12 @@ impl Target {
     pub(crate) fn finish(self, contents: &[u8]) -> Result<(), Failure> {
         match self {
             Target::File(output) => finish(output, contents),
-            Target::Standard => {
+            Target::Standard => match std::io::stdout().write_all(contents).and_then(|()| std::io::stdout().flush()) {
                 // A reader that has gone away is no error of ours.
-                let _ = std::io::stdout().write_all(contents);
-                Ok(())
-            }
+                Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                Err(e) => Err(Failure::Run(format!("standard output: could not be written: {e}"))),
+                Ok(()) => Ok(()),
+            },
         }
     }
 

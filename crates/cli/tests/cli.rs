@@ -330,15 +330,17 @@ fn an_estimate_runs_nothing_and_memory_has_an_end() {
     let (status, out, err) = folder.strandway(&["run", "huge.toml", "--estimate"]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("packet hops") && out.contains("of memory") && out.contains("days"), "{out}");
-    // Under a limit that does not hold the fabric, the run is refused with both numbers rather than killed.
-    let limited = Command::new("sh")
-        .args(["-c", "ulimit -v 700000; exec \"$0\" run huge.toml --quiet", env!("CARGO_BIN_EXE_strandway")])
-        .current_dir(&folder.0)
-        .output()
-        .expect("the command runs");
-    let err = String::from_utf8_lossy(&limited.stderr).into_owned();
-    assert_eq!(limited.status.code(), Some(1), "{err}");
-    assert!(err.contains("the run needs about") && err.contains("are available"), "{err}");
+    // Under a limit that does not hold the fabric, runs are refused with both numbers rather than killed.
+    for command in ["run huge.toml", "compare huge.toml --profiles uec"] {
+        let limited = Command::new("sh")
+            .args(["-c", &format!("ulimit -v 700000; exec \"$0\" {command} --quiet"), env!("CARGO_BIN_EXE_strandway")])
+            .current_dir(&folder.0)
+            .output()
+            .expect("the command runs");
+        let err = String::from_utf8_lossy(&limited.stderr).into_owned();
+        assert_eq!(limited.status.code(), Some(1), "{command}: {err}");
+        assert!(err.contains("the run needs about") && err.contains("are available"), "{command}: {err}");
+    }
 }
 
 #[test]

@@ -81,7 +81,6 @@ fn names_of_scenarios_are_names_of_namespaces() {
         ("spine1.p0", "switch:p0:t1-1"),
         ("host0.p1", "port:h0:p1"),
         ("leaf0.p1-spine1.p1", "link:p1:t0-0:t1-1"),
-        ("leaf0->spine1", "link:p0:t0-0:t1-1"),
         ("loss:p0:leaf0:spine1:2%", "loss:p0:t0-0:t1-1:2%"),
     ] {
         fabric.good(&["fail", name]);
@@ -90,8 +89,15 @@ fn names_of_scenarios_are_names_of_namespaces() {
     }
     let link = fabric.good(&["exec", "host1", "--", "ip", "-br", "link"]);
     assert!(link.contains("p0@"), "{link}");
-    let wrong = fabric.run(&["fail", "spine7.p0"]);
-    assert!(said(&wrong).contains("there is no spine7.p0"), "{}", said(&wrong));
+    for (name, why) in [
+        ("spine7.p0", "there is no spine7.p0"),
+        ("spine1", "there are 2 planes; write spine1.p0"),
+        ("leaf0.p0-spine1.p1", "no link joins switches of two planes"),
+        ("leaf0.p0->spine1.p0", "break in both directions; write leaf0.p0-spine1.p0"),
+    ] {
+        let wrong = fabric.run(&["fail", name]);
+        assert!(said(&wrong).contains(why), "{name}: {}", said(&wrong));
+    }
     assert!(
         strandway(&["fabric", "list"])
             .output()

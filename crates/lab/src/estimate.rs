@@ -13,13 +13,17 @@ const HOPS_PER_SECOND: f64 = 5e6;
 /// The same where switches pause or share buffers: every arrival is an event there (ours, measured as above).
 const HOPS_PER_SECOND_BY_EVENT: f64 = 1.7e6;
 
+/// Seconds to set one link up (ours, measured as above).
+const SETUP_PER_LINK: f64 = 2e-6;
+
 /// Bytes of the process itself, and of each thing that is kept for the whole run. Ours: fitted to `peak_rss_bytes` of the
 /// scenarios under `scenarios/bench`.
 const BASE: u64 = 8_000_000;
-const PER_LINK: u64 = 450;
+const PER_LINK: u64 = 540;
 const PER_HOST: u64 = 600;
-const PER_CONNECTION: u64 = 5_600;
+const PER_CONNECTION: u64 = 6_000;
 const PER_FLOW: u64 = 250;
+const PER_ACCOUNT: u64 = 200;
 const PER_PACKET_UNDER_WAY: u64 = 75;
 
 /// What a run will take.
@@ -52,9 +56,10 @@ impl Estimate {
             + links * PER_LINK
             + u64::from(plan.topology.hosts()) * PER_HOST
             + plan.connections.len() as u64 * PER_CONNECTION
-            + plan.flows.len() as u64 * PER_FLOW
+            + plan.flows.len() as u64 * (PER_FLOW + if plan.accounts { PER_ACCOUNT } else { 0 })
             + senders * under_way * PER_PACKET_UNDER_WAY;
-        Estimate { packet_hops, seconds: packet_hops as f64 / speed / threads, memory }
+        let seconds = links as f64 * SETUP_PER_LINK + packet_hops as f64 / speed / threads;
+        Estimate { packet_hops, seconds, memory }
     }
 
     /// The estimate as one line.
@@ -68,6 +73,17 @@ impl Estimate {
             s => format!("about {:.0} days", s / 86_400.0),
         };
         format!("{} packet hops, {time} on {threads}, about {} of memory", count(self.packet_hops), bytes(self.memory))
+    }
+
+    /// The runs of a sweep, of which this many go on at a time: hops and times add up, memory is that of the largest at once.
+    pub fn together(all: &[Estimate], jobs: usize) -> Estimate {
+        let mut memory: Vec<u64> = all.iter().map(|e| e.memory).collect();
+        memory.sort_unstable_by(|a, b| b.cmp(a));
+        Estimate {
+            packet_hops: all.iter().map(|e| e.packet_hops).fold(0, u64::saturating_add),
+            seconds: all.iter().map(|e| e.seconds).sum::<f64>() / jobs.clamp(1, all.len().max(1)) as f64,
+            memory: memory.into_iter().take(jobs.max(1)).fold(0, u64::saturating_add),
+        }
     }
 
     /// Refuses what this machine cannot hold.

@@ -356,6 +356,18 @@ impl LinuxFabric {
         }
     }
 
+    /// Does the name of a switch say its plane, where there are several?
+    ///
+    /// # Errors
+    /// With a sentence, if it does not.
+    pub(crate) fn says_plane(&self, name: &str) -> Result<(), String> {
+        let switch = name.starts_with("leaf") || name.starts_with("spine");
+        if self.planes > 1 && switch && !name.contains(".p") {
+            return Err(format!("there are {} planes; write {name}.p0 or another plane", self.planes));
+        }
+        Ok(())
+    }
+
     /// In what another fabric differs from this one, from whichever file it came; empty if in nothing.
     pub fn differences(&self, other: &LinuxFabric) -> Vec<String> {
         let (a, b) = (self, other);

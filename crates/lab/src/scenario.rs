@@ -147,6 +147,12 @@ impl Scenario {
         address::put(&mut self.table, key, value)
     }
 
+    /// Notes the change of a whole table `of` by the one key in it that says what it is.
+    pub(crate) fn note_change(&mut self, of: &str, key: &str, text: &str) {
+        self.changes.remove(of);
+        self.changes.insert(key.to_string(), format!("\"{text}\""));
+    }
+
     /// Understands the scenario: everything that can be wrong with it is found here, and nothing after it can be
     /// misconfigured.
     ///

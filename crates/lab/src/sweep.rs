@@ -67,11 +67,14 @@ pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
         return Err(Problems(sink.take()));
     }
     let base = Variant { label: String::new(), set: BTreeMap::new(), scenario: without_sweep(scenario) };
-    checked(expand(vec![base], axes))
+    checked(expand(vec![base], axes)?)
 }
 
 /// Every variant with every combination of the values of `axes`, the last key varying fastest.
-fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Vec<Variant> {
+///
+/// # Errors
+/// If a key leads nowhere.
+fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Result<Vec<Variant>, Problems> {
     for (key, values) in axes {
         let short = key.rsplit('.').next().unwrap_or(&key).to_string();
         let mut next = Vec::with_capacity(variants.len() * values.len());
@@ -79,9 +82,16 @@ fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Vec<Va
             for value in &values {
                 let mut made = variant.clone();
                 let shown = plain(value);
-                if made.scenario.put(&key, value.clone()).is_err() {
-                    continue;
-                }
+                made.scenario.put(&key, value.clone()).map_err(|what| {
+                    Problems(vec![Problem {
+                        file: variant.scenario.file().to_string(),
+                        line: None,
+                        key: format!("sweep.\"{key}\""),
+                        value: shown.clone(),
+                        what,
+                        remedy: "sweep keys that the scenario has".into(),
+                    }])
+                })?;
                 let separator = if made.label.is_empty() { "" } else { ", " };
                 made.label.push_str(&format!("{separator}{short}={shown}"));
                 made.set.insert(key.clone(), shown);
@@ -90,7 +100,7 @@ fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Vec<Va
         }
         variants = next;
     }
-    variants
+    Ok(variants)
 }
 
 /// The scenario once per profile. A profile is a preset, perhaps with other answers (`uec/reps`), or `.` for the
@@ -102,8 +112,28 @@ fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Vec<Va
 pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>, Problems> {
     let mut problems = Vec::new();
     let mut variants = Vec::new();
-    for asked in profiles.iter().map(|p| p.trim()) {
-        let (name, keys) = asked.split_once('+').unwrap_or((asked, ""));
+    let wrong = |asked: &str, what: String| Problem {
+        file: String::new(),
+        line: None,
+        key: "--profiles".into(),
+        value: asked.to_string(),
+        what,
+        remedy: "write keys behind plus signs, such as prime+routing=hashed or uec+workload.size=1MB".into(),
+    };
+    let sink = Sink::new(scenario.file());
+    let mut axes = axes(scenario, &sink);
+    problems.extend(sink.take());
+    // Which profile runs is what is compared.
+    axes.retain(|(key, _)| !key.starts_with("profile."));
+    for (i, asked) in profiles.iter().map(|p| p.trim()).enumerate() {
+        if profiles[..i].iter().any(|before| before.trim() == asked) {
+            problems.push(wrong(asked, "is there twice".into()));
+            continue;
+        }
+        let (name, keys) = match asked.split_once('+') {
+            None => (asked, Vec::new()),
+            Some((name, keys)) => (name, keys.split('+').collect()),
+        };
         let mut made = Variant {
             label: asked.to_string(),
             set: BTreeMap::from([("profile.name".to_string(), name.to_string())]),
@@ -130,32 +160,29 @@ pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>,
                 }
             }
         }
-        for change in keys.split('+').filter(|change| !change.is_empty()) {
+        for change in keys {
             if let Err(what) = change_key(&mut made, change) {
-                problems.push(Problem {
-                    file: String::new(),
-                    line: None,
-                    key: "--profiles".into(),
-                    value: asked.to_string(),
-                    what,
-                    remedy: "write keys behind plus signs, such as prime+routing=hashed or uec+workload.size=1MB"
-                        .into(),
-                });
+                problems.push(wrong(asked, what));
             }
+        }
+        for (key, _) in axes.iter().filter(|(key, _)| made.set.contains_key(key)) {
+            problems.push(wrong(asked, format!("sets {key}, which the scenario's [sweep] varies")));
         }
         variants.push(made);
     }
-    let sink = Sink::new(scenario.file());
-    let mut axes = axes(scenario, &sink);
-    problems.extend(sink.take());
-    // Which profile runs is what is compared.
-    axes.retain(|(key, _)| !key.starts_with("profile."));
-    if problems.is_empty() { checked(expand(variants, axes)) } else { Err(Problems(problems)) }
+    if problems.is_empty() { checked(expand(variants, axes)?) } else { Err(Problems(problems)) }
 }
+
+/// Keys of `[run]` that a row is likely to mean.
+const RUN_KEYS: [&str; 3] = ["seed", "time_limit", "threads"];
 
 /// Applies `key=value` to one row; a key without a section is one of `[fabric]`.
 fn change_key(made: &mut Variant, change: &str) -> Result<(), String> {
     let (key, value) = change.split_once('=').ok_or_else(|| format!("`{change}` is no key and value"))?;
+    let first = key.split(['.', '[']).next().unwrap_or_default();
+    if !key.contains('.') && RUN_KEYS.contains(&first) {
+        return Err(format!("`{key}` is no key of [fabric]; did you mean run.{key}?"));
+    }
     let key = if key.contains('.') { key.to_string() } else { format!("fabric.{key}") };
     made.scenario.put(&key, crate::scenario::value_of(value))?;
     made.set.insert(key, value.to_string());
@@ -190,6 +217,7 @@ fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
     kept.insert("name".into(), Value::String(name.to_string()));
     // A table at the top of a scenario can always be put.
     let _ = scenario.put("profile", Value::Table(kept));
+    scenario.note_change("profile", "profile.name", name);
 }
 
 fn checked(variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {

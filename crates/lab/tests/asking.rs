@@ -170,3 +170,32 @@ fn a_start_in_a_matrix_has_a_unit() {
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[test]
+fn a_sweep_of_keys_that_lead_nowhere_is_refused() {
+    for (swept, fragment) in [
+        ("\"faults.7.enabled\" = [true, false]", "sweep.\"faults.7.enabled\" = true: `faults` has 2 members"),
+        ("\"workload.size\" = [\"1 kB\", \"2 kB\"]", "is a list of 2 tables"),
+        (
+            "faults = [[], [{ plane = 0, kind = \"down\" }]]\n\"faults.0.enabled\" = [true, false]",
+            "`faults` is an empty list",
+        ),
+    ] {
+        let scenario = sound(&format!("{TWO}[sweep]\n{swept}\n"));
+        let said = sweep(&scenario).expect_err(swept).to_string();
+        assert!(said.contains(fragment), "{swept}: {said}");
+        assert!(compare(&scenario, &["uec".to_string()]).is_err(), "{swept}");
+    }
+    // A row cannot set what the sweep varies, nor be there twice, nor have an empty key.
+    let scenario = sound(&format!("{TWO}[sweep]\n\"fabric.spines\" = [2, 4]\n"));
+    for (profiles, fragment) in [
+        (&["uec", "uec+spines=8"][..], "sets fabric.spines, which the scenario's [sweep] varies"),
+        (&["uec", "uec"], "is there twice"),
+        (&["uec+"], "`` is no key and value"),
+        (&["uec+seed=3"], "did you mean run.seed?"),
+    ] {
+        let profiles: Vec<String> = profiles.iter().map(|p| (*p).to_string()).collect();
+        let said = compare(&scenario, &profiles).expect_err("refused").to_string();
+        assert!(said.contains(fragment), "{profiles:?}: {said}");
+    }
+}

@@ -5,12 +5,12 @@ use crate::Failure;
 use crate::args::{Common, CompareArgs, SweepArgs};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{Bars, interrupted};
-use strandway_lab::{Row, Rows, Scenario, Variant, report};
+use strandway_lab::{Estimate, Row, Rows, Scenario, Variant, report};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let scenario = load_several(&args.common)?;
     let variants = strandway_lab::compare(&scenario, &args.profiles)?;
-    run(&args.common, &scenario, &variants, args.jobs)
+    run(&args.common, &scenario, &variants, args.jobs, args.force)
 }
 
 /// Loads a scenario that is run several times.
@@ -25,12 +25,18 @@ fn load_several(common: &Common) -> Result<Scenario, Failure> {
 pub(crate) fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let scenario = load_several(&args.common)?;
     let variants = strandway_lab::sweep(&scenario)?;
-    run(&args.common, &scenario, &variants, args.jobs)
+    run(&args.common, &scenario, &variants, args.jobs, args.force)
 }
 
-fn run(common: &Common, scenario: &Scenario, variants: &[Variant], jobs: Option<u16>) -> Result<(), Failure> {
+fn run(
+    common: &Common,
+    scenario: &Scenario,
+    variants: &[Variant],
+    jobs: Option<u16>,
+    force: bool,
+) -> Result<(), Failure> {
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
-    let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet)?;
+    let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet, force)?;
     let document = tell(&mut outputs, scenario, rows, "")?;
     if document.rows.len() < variants.len() {
         let (done, all) = (document.rows.len(), variants.len());
@@ -54,11 +60,26 @@ pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, r
 }
 
 /// Runs all variants, as many at a time as there are processors.
-pub(crate) fn rows(variants: &[Variant], jobs: Option<u16>, series: bool, quiet: bool) -> Result<Vec<Row>, Failure> {
+pub(crate) fn rows(
+    variants: &[Variant],
+    jobs: Option<u16>,
+    series: bool,
+    quiet: bool,
+    force: bool,
+) -> Result<Vec<Row>, Failure> {
     let bars = Bars::new(quiet);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = variants.iter().filter_map(|v| v.scenario.check().ok()).map(|e| e.plan.threads).max().unwrap_or(1);
-    let jobs = jobs.map_or((processors / threads).max(1), usize::from);
+    let estimates: Vec<Estimate> =
+        variants.iter().filter_map(|v| v.scenario.check().ok()).map(|e| Estimate::of(&e)).collect();
+    let wanted = jobs.map_or((processors / threads).max(1), usize::from);
+    // Fewer at a time rather than none, unless the user said how many.
+    let fewest = if jobs.is_some() { wanted } else { 1 };
+    let fits = |jobs: &usize| Estimate::together(&estimates, *jobs).fits().is_ok();
+    let jobs = (fewest..=wanted).rev().find(fits).unwrap_or(fewest);
+    if !force {
+        Estimate::together(&estimates, jobs).fits().map_err(Failure::Run)?;
+    }
     let watch = |i: usize, experiment: &_, control| bars.watch(&variants[i].label, experiment, control);
     Ok(strandway_lab::run_all(variants, jobs, series, interrupted, watch)?)
 }

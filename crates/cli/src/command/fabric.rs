@@ -88,7 +88,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
         show(&format!("not as simulated: {note}\n"));
     }
     if !scenario.check()?.plan.faults.is_empty() {
-        print(
+        show(
             "faults: those of the scenario happen in `strandway fabric run`; here break things with `strandway fabric fail`\n",
         );
     }
@@ -128,7 +128,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
             let broken = linux::broken(name)?;
             if args.both && !broken.is_empty() {
                 return Err(Failure::Run(format!(
-                    "fabric `{name}` has failures that the simulation does not: {}; heal them first (strandway fabric heal)",
+                    "fabric `{name}` has failures that the simulation does not: {}; heal them first (strandway fabric heal --name {name})",
                     broken.join(", ")
                 )));
             }
@@ -177,7 +177,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     judge([("", &wire)])
 }
 
-/// How many processors other work kept busy during the last minute.
+/// The load average of the last minute.
 fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

@@ -32,7 +32,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
         topology.spines(),
         strandway_proto::Bytes(experiment.messages[0].bytes),
     ));
-    let rows = rows(&variants, None, true, false)?;
+    let rows = rows(&variants, None, true, false, false)?;
     print(&report::text::rows(&rows, terminal_width()));
     print(&finding(&rows));
     finish(output, report::html::rows(&scenario.name(), &rows, SCENARIO).as_bytes())?;

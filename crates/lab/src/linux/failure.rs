@@ -3,6 +3,7 @@
 use crate::linux::queue::WHOLE;
 use crate::linux::{LinuxFabric, Node, Port};
 use crate::quantity;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// How targets are written.
@@ -71,6 +72,7 @@ fn split_link(name: &str) -> Option<(&str, &str)> {
 /// A node by a name that holds its plane.
 fn named(fabric: &LinuxFabric, text: &str, name: &str) -> Result<Node, String> {
     let node = Node::named(name).ok_or_else(|| format!("`{text}` is nothing that can fail; {FORMS}"))?;
+    fabric.says_plane(name).map_err(|said| format!("`{text}`: {said}"))?;
     if fabric.nodes().contains(&node) {
         return Ok(node);
     }
@@ -171,9 +173,18 @@ impl Target {
         };
         let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's']);
         match parts[..] {
-            [name] if name != "plane" => match name.split_once("->").or_else(|| split_link(name)) {
+            [name] if name.contains("->") => {
+                let both = name.replace("->", "-");
+                Err(format!("`{text}`: links of namespaces break in both directions; write {both}"))
+            }
+            [name] => match split_link(name) {
                 Some((a, b)) => {
                     let (a, b) = (named(fabric, text, a.trim())?, named(fabric, text, b.trim())?);
+                    let switches = [a, b].into_iter().filter(|node| !matches!(node, Node::Host(_)));
+                    let planes: BTreeSet<u8> = switches.map(plane_of).collect();
+                    if planes.len() > 1 {
+                        return Err(format!("`{text}`: no link joins switches of two planes"));
+                    }
                     let p = format!("p{}", plane_of(a).max(plane_of(b)));
                     link(&p, &inside(a), &inside(b)).map(|(a, b)| Target::Link(a.min(b), a.max(b)))
                 }

@@ -191,6 +191,7 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
 /// If there is no such fabric or node.
 pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
     let state = State::standing(name)?;
+    state.fabric.says_plane(node).map_err(LinuxError)?;
     match Node::named(node).filter(|n| state.fabric.nodes().contains(n)) {
         Some(node) => Ok(netns(&state.fabric.namespace(node))),
         None => Err(LinuxError(format!(

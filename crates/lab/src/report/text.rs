@@ -427,6 +427,7 @@ pub fn fabric(experiment: &Experiment) -> String {
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut row = |name: &str, value: String| rows.push((name.to_string(), value));
     row("fabric", fabric_line(&template));
+    row("routing", format!("{}, as switches choose among equal uplinks", experiment.plan.routing.name()));
     row("directed links", count(template.fabric.directed_links.into()));
     let above_leaves = if topology.tiers() == 2 { "leaf to spine" } else { "leaf to aggregation switch" };
     for (level, name) in

@@ -75,6 +75,7 @@ fn member(items: &[Value], part: &str, walked: &str) -> Result<Option<usize>, St
         return match items.len() {
             n if number < n => Ok(Some(number)),
             0 => Err(format!("`{walked}` is an empty list")),
+            1 => Err(format!("`{walked}` has one member, number 0")),
             n => Err(format!("`{walked}` has {n} members, numbered from 0 to {}", n - 1)),
         };
     }

@@ -329,10 +329,11 @@ fn watched_flow(rows: &[Row]) -> String {
 fn trouble(rows: &[Row]) -> String {
     let mut bars = Vec::new();
     type Pick = fn(&crate::report::Packets) -> u64;
-    let kinds: [(&str, Pick); 4] = [
+    let kinds: [(&str, Pick); 5] = [
         ("marked", |p| p.marked),
         ("trimmed", |p| p.trimmed),
-        ("dropped, lost", |p| p.dropped + p.lost),
+        ("dropped", |p| p.dropped),
+        ("lost to faults", |p| p.lost),
         ("sent again", |p| p.retransmitted),
     ];
     let mut none = Vec::new();

@@ -93,12 +93,15 @@ fn outcome(report: &Report) -> String {
 
 fn lead(report: &Report) -> String {
     let p = &report.packets;
-    let lost = p.dropped + p.lost;
-    let loss = match (lost, p.trimmed) {
-        (0, 0) => "No packet was dropped or trimmed".to_string(),
-        (0, t) => format!("No packet was dropped, {} were trimmed", count(t)),
-        (d, 0) => format!("{} packets were dropped or lost", count(d)),
-        (d, t) => format!("{} packets were dropped or lost and {} trimmed", count(d), count(t)),
+    let told: Vec<String> = [(p.dropped, "dropped"), (p.lost, "lost to faults"), (p.trimmed, "trimmed")]
+        .into_iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, what)| format!("{} {what}", count(n)))
+        .collect();
+    let loss = match (told.is_empty(), report.is_simulated()) {
+        (true, true) => "No packet was dropped, lost or trimmed".to_string(),
+        (true, false) => "No port counted a dropped or trimmed packet".to_string(),
+        (false, _) => format!("Packets: {}", told.join(", ")),
     };
     let about = if report.description.is_empty() {
         String::new()
@@ -337,13 +340,13 @@ fn packets(report: &Report) -> String {
     .map(|(name, colour, n)| (name.to_string(), colour, n as f64, of(n)))
     .collect();
     let sub = format!(
-        "Of {} data packets sent; {} acknowledgements, {} NACKs, {} CNPs, {} timeouts, {} PFC pauses",
+        "Of {} data packets sent; {} acknowledgements, {} NACKs, {} CNPs, {} timeouts, PFC pauses: {}",
         count(p.sent),
         count(p.acks),
         count(p.nacks),
         count(p.notifications),
         count(p.timeouts),
-        count(p.pauses)
+        if report.is_simulated() { count(p.pauses) } else { "not counted".into() }
     );
     figure("What happened to packets", &sub, &chart::bars(&rows))
 }
@@ -379,6 +382,7 @@ fn entropies(report: &Report) -> String {
 }
 
 fn links(report: &Report) -> String {
+    let measured = |text: String| if report.is_simulated() { text } else { "–".to_string() };
     let rows: Vec<Vec<String>> = report
         .hottest
         .iter()
@@ -387,15 +391,16 @@ fn links(report: &Report) -> String {
                 escape(&l.name),
                 percent(l.utilisation),
                 bytes(l.bytes),
-                bytes(l.queue_max_bytes),
+                measured(bytes(l.queue_max_bytes)),
                 count(l.marked),
                 count(l.trimmed),
-                count(l.dropped + l.lost),
-                if l.paused_us > 0.0 { duration(Some(l.paused_us)) } else { "0".into() },
+                count(l.dropped),
+                count(l.lost),
+                measured(if l.paused_us > 0.0 { duration(Some(l.paused_us)) } else { "0".into() }),
             ]
         })
         .collect();
-    let head = ["link", "used", "carried", "longest queue", "marked", "trimmed", "dropped, lost", "paused"];
+    let head = ["link", "used", "carried", "longest queue", "marked", "trimmed", "dropped", "lost", "paused"];
     if rows.is_empty() { String::new() } else { format!("<h2>Hottest links</h2>\n{}", table(&head, &rows)) }
 }
 
