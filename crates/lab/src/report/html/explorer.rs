@@ -15,13 +15,16 @@ use std::fmt::Write;
 /// Stands for the rows' own names among the keys.
 const NAMED: &str = "run";
 
+/// Picks a number out of a report.
+type Number = Box<dyn Fn(&Report) -> Option<f64>>;
+
 /// A number that every run may have.
 pub(super) struct Metric {
     name: String,
     pub(super) label: String,
     unit: &'static str,
     higher_is_better: bool,
-    of: Box<dyn Fn(&Report) -> Option<f64>>,
+    of: Number,
 }
 
 impl Metric {
