@@ -654,7 +654,7 @@ pub(crate) struct FabricStatusArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FabricFailArgs {
-    /// What fails: spine1.p0, host0.p1, leaf0.p0-spine1.p0, link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1, port:h0:p1, loss:p0:2%, degrade:p0:25%
+    /// The target, such as spine1.p0, host0.p1, leaf0.p0-spine1.p0, plane:p1, loss:p0:2% or degrade:p0:25%
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) fabric: FabricName,

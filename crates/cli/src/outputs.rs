@@ -10,7 +10,7 @@ use strandway_lab::output::Output;
 /// Stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// What the flags of a command name.
+/// The outputs that the flags of a command name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) json: Option<&'a PathBuf>,
@@ -22,7 +22,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// What all commands share that run something.
+    /// The outputs that every running command can write.
     pub(crate) fn of(common: &'a Common) -> Wanted<'a> {
         Wanted {
             json: common.json.as_ref(),

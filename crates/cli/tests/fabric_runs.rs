@@ -50,7 +50,7 @@ fn both_worlds_run_at_the_rate_that_was_asked_for() {
         );
         assert_eq!(report["origin"]["set"]["fabric.rate"].as_str(), Some("\"10000000 bps\""));
     }
-    // What ports of namespaces count is in the report, and what nobody measures is not taken for zero.
+    // The report has the counters of the ports. A value that nobody measures is not taken for zero.
     let real = &both["rows"][1]["report"];
     assert_eq!((real["world"].as_str(), real["digest"].as_str()), (Some("namespaces"), Some("")));
     let carried = real["links"].as_array().expect("links").iter().map(|l| l["bytes"].as_u64().unwrap_or(0)).min();

@@ -1,4 +1,4 @@
-//! What a run will take, before it is started: packet hops, time and memory.
+//! Estimates a run before it starts: packet hops, time and memory.
 //!
 //! The figures are rough: memory within a factor of 1.5 where little is lost, time within a factor of 3 on machines of 2020 to
 //! 2026. Retransmissions are not counted.
@@ -26,7 +26,7 @@ const PER_FLOW: u64 = 250;
 const PER_ACCOUNT: u64 = 200;
 const PER_PACKET_UNDER_WAY: u64 = 75;
 
-/// What a run will take.
+/// The estimate of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Packets that leave one port onto one link, nothing sent twice.

@@ -17,7 +17,7 @@ const ETHERNET: u32 = 1;
 /// The longest frame that the headers announce: no real one is longer than 64 KiB.
 const SNAP: u32 = 65_535;
 
-/// What a capture file holds.
+/// The number of packets in a capture file, and of those left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Packets in it.

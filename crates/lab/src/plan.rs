@@ -47,11 +47,11 @@ pub struct Experiment {
     pub collectives: Vec<CollectivePlan>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
-    /// What breaks, in words.
+    /// The faults, in words.
     pub faults: Vec<FaultNote>,
-    /// What the plan's triggers are called: by their number in the matrix; empty for those that collectives made.
+    /// The names of the plan's triggers: their numbers in the matrix, or empty for triggers that collectives made.
     pub trigger_names: Vec<String>,
-    /// What a reader of results must know beyond the scenario's text.
+    /// Remarks that a reader of results needs beyond the scenario's text.
     pub notes: Vec<String>,
     /// Where the scenario comes from.
     pub origin: Origin,
@@ -167,6 +167,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         accounts,
         capture,
     };
+    notes.extend(unmet(&plan));
     let mut experiment = Experiment {
         name: scenario.name(),
         description,
@@ -198,7 +199,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     Some(experiment)
 }
 
-/// What a reader of results must know beyond the scenario's text.
+/// Remarks that a reader of results needs beyond the scenario's text.
 fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) -> Vec<String> {
     let mut notes = Vec::new();
     for workload in workloads {
@@ -231,6 +232,32 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
                 routing.name(),
                 wanted.name()
             ));
+        }
+    }
+    notes.dedup();
+    notes
+}
+
+/// Profiles of single workloads that would have the switches otherwise.
+fn unmet(plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    for profile in plan.profiles.iter().skip(1) {
+        let (wish, ports) = (&profile.switch, &plan.ports);
+        let lacks = [
+            ("PFC", wish.pfc && ports.pfc.is_none()),
+            ("trimming", wish.trimming && !wish.pfc && ports.trim.is_none()),
+            ("ECN marks", wish.ecn_high_bdp > 0.0 && ports.ecn.is_none()),
+        ];
+        let lacks: Vec<&str> = lacks.iter().filter(|(_, lacks)| *lacks).map(|(what, _)| *what).collect();
+        if !lacks.is_empty() {
+            notes.push(format!(
+                "{} flows run without {} here: the switches are as [fabric] and [profile] say",
+                profile.name,
+                lacks.join(" and ")
+            ));
+        }
+        if ports.pfc.is_some() && !wish.pfc {
+            notes.push(format!("{} flows run over switches that pause (PFC) here", profile.name));
         }
     }
     notes.dedup();

@@ -59,7 +59,7 @@ pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, r
     Ok(document)
 }
 
-/// Runs all variants, as many at a time as there are processors.
+/// Runs all variants, as many at a time as there are processors and memory for.
 pub(crate) fn rows(
     variants: &[Variant],
     jobs: Option<u16>,
@@ -69,9 +69,9 @@ pub(crate) fn rows(
 ) -> Result<Vec<Row>, Failure> {
     let bars = Bars::new(quiet);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = variants.iter().filter_map(|v| v.scenario.check().ok()).map(|e| e.plan.threads).max().unwrap_or(1);
-    let estimates: Vec<Estimate> =
-        variants.iter().filter_map(|v| v.scenario.check().ok()).map(|e| Estimate::of(&e)).collect();
+    let checked = variants.iter().filter_map(|v| v.scenario.check().ok());
+    let (threads, estimates): (Vec<usize>, Vec<Estimate>) = checked.map(|e| (e.plan.threads, Estimate::of(&e))).unzip();
+    let threads = threads.into_iter().max().unwrap_or(1);
     let wanted = jobs.map_or((processors / threads).max(1), usize::from);
     // Fewer at a time rather than none, unless the user said how many.
     let fewest = if jobs.is_some() { wanted } else { 1 };

@@ -154,8 +154,9 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     drop(lease);
     if load.is_some_and(|load| load > 0.5) {
         let load = load.unwrap_or_default();
-        notes
-            .push(format!("load: other work kept {load:.1} processors busy; times between real nodes scatter with it"));
+        notes.push(format!(
+            "load: the load average was {load:.1} before the run; times between real nodes scatter with it"
+        ));
     }
     let wire = Report::of_namespaces(&experiment, &measured?, wall, &notes);
     if args.both {

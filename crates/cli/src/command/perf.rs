@@ -68,7 +68,7 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What whoever watches the server sees of clients that it refuses.
+/// The line that a server prints about callers that it refused.
 pub(super) fn refused(reason: Reason, count: u64) -> String {
     let why = match reason {
         Reason::WrongKey => "of a caller with another key",
@@ -331,6 +331,6 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
 }
 
 /// The files that a side of a measurement reads.
-fn inputs(common: &crate::args::PerfCommon) -> Vec<std::path::PathBuf> {
+fn inputs(common: &PerfCommon) -> Vec<PathBuf> {
     [&common.node, &common.key].into_iter().flatten().cloned().collect()
 }

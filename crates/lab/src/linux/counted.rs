@@ -1,4 +1,4 @@
-//! What the ports of a fabric counted during a run, as the counters of the plan's links.
+//! Turns the counters of a fabric's ports into the counters of the plan's links.
 
 use crate::linux::faults::node;
 use crate::linux::status::{PortStatus, Status};

@@ -154,7 +154,7 @@ pub fn heal(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
     })
 }
 
-/// What is broken in a fabric that is up, as it was written.
+/// The failures of a fabric that is up, as they were written.
 ///
 /// # Errors
 /// If there is no such fabric.

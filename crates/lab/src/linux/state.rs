@@ -114,8 +114,8 @@ pub(crate) fn name_fits(name: &str) -> Result<(), LinuxError> {
     Err(LinuxError(format!("`{name}` cannot be the name of a fabric: write 1 to 20 letters, digits or underscores")))
 }
 
-/// Whoever runs a scenario on a fabric, or removes it, holds this; nobody else does either meanwhile. The kernel lets go of it
-/// when the process ends, however it ends.
+/// A process's hold on a fabric while it runs a scenario there or removes it. Only one process has it at a time. The kernel
+/// releases it when the process ends, also by a crash.
 #[derive(Debug)]
 pub struct Running {
     _file: File,

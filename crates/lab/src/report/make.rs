@@ -14,7 +14,7 @@ use strandway_collective::bandwidth;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_sim::plan::Start;
-use strandway_sim::{LinkId, Measurements, Plan};
+use strandway_sim::{LinkId, Measurements};
 
 impl Report {
     /// The report of a run that took `wall` seconds.
@@ -123,7 +123,7 @@ impl Report {
             why: why::why(experiment, measured),
             expect: Vec::new(),
             faults: experiment.faults.iter().map(fault).collect(),
-            notes: experiment.notes.iter().cloned().chain(notes(plan)).collect(),
+            notes: experiment.notes.clone(),
             origin: experiment.origin.clone(),
         };
         report.expect = expectations(experiment, &report, &lives);
@@ -201,32 +201,6 @@ pub(super) fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
 
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Profiles of single workloads that would have the switches otherwise.
-fn notes(plan: &Plan) -> Vec<String> {
-    let mut notes = Vec::new();
-    for profile in plan.profiles.iter().skip(1) {
-        let (wish, ports) = (&profile.switch, &plan.ports);
-        let lacks = [
-            ("PFC", wish.pfc && ports.pfc.is_none()),
-            ("trimming", wish.trimming && !wish.pfc && ports.trim.is_none()),
-            ("ECN marks", wish.ecn_high_bdp > 0.0 && ports.ecn.is_none()),
-        ];
-        let lacks: Vec<&str> = lacks.iter().filter(|(_, lacks)| *lacks).map(|(what, _)| *what).collect();
-        if !lacks.is_empty() {
-            notes.push(format!(
-                "{} flows run without {} here: the switches are as [fabric] and [profile] say",
-                profile.name,
-                lacks.join(" and ")
-            ));
-        }
-        if ports.pfc.is_some() && !wish.pfc {
-            notes.push(format!("{} flows run over switches that pause (PFC) here", profile.name));
-        }
-    }
-    notes.dedup();
-    notes
 }
 
 fn fabric(experiment: &Experiment) -> FabricFacts {

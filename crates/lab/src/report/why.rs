@@ -397,8 +397,15 @@ pub(super) fn why(experiment: &Experiment, measured: &Measurements) -> Vec<WhyFa
         let total = FlowTime::total(&measured.times[flow]);
         (measured.flows[flow].finished.is_none(), total)
     };
-    let mut order: Vec<(bool, Span, usize)> =
-        experiment.messages.iter().enumerate().map(|(i, m)| (time(m).0, time(m).1, i)).collect();
+    let mut order: Vec<(bool, Span, usize)> = experiment
+        .messages
+        .iter()
+        .enumerate()
+        .map(|(i, m)| {
+            let (unfinished, total) = time(m);
+            (unfinished, total, i)
+        })
+        .collect();
     order.retain(|(_, total, _)| *total > Span::ZERO);
     order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2)));
     for (rank, (unfinished, _, i)) in order.iter().take(FLOWS).enumerate() {
