@@ -4,7 +4,7 @@
 use namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use strandway_proto::usid::Clos;
+use strandway_fabric::usid::Clos;
 
 mod namespaces;
 

@@ -1,8 +1,8 @@
 //! How long a message takes that meets nobody, by arithmetic.
 
+use strandway_fabric::Topology;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::Topology;
 
 /// Messages of one profile, each alone in the fabric.
 #[derive(Clone, Copy, Debug)]

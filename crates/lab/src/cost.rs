@@ -3,8 +3,8 @@
 //! A switch chip has a fixed capacity. Broken out into many slow ports it reaches more neighbours, so that a multi-plane fabric
 //! needs fewer tiers than one plane of fast ports (Araujo et al., arXiv 2605.04333, section 2).
 
+use strandway_fabric::Topology;
 use strandway_proto::HostId;
-use strandway_sim::Topology;
 
 /// The most tiers that are counted with: a single plane may need one more than fabrics here have.
 pub const TIERS: usize = 4;
@@ -148,8 +148,8 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strandway_fabric::topology::{Level, Shape};
     use strandway_proto::{Rate, Span};
-    use strandway_sim::topology::{Level, Shape};
 
     fn multi_plane(planes: u8, per_leaf: u32) -> Topology {
         let hosts = 2 * per_leaf * per_leaf;

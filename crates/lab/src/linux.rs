@@ -1,7 +1,7 @@
 //! A multi-plane Clos out of Linux network namespaces, from the scenario that the simulator runs.
 //!
 //! Hosts and switches are namespaces, links are veth pairs, and switches forward by static SRv6 micro segments
-//! ([`strandway_proto::usid`]): the address that a socket sends to is the path. [`LinuxFabric`] says what is to be
+//! ([`strandway_fabric::usid`]): the address that a socket sends to is the path. [`LinuxFabric`] says what is to be
 //! built, [`build`] turns that into steps, plain data that can be looked at without any privilege, and [`up`], [`fail`],
 //! [`heal`] and [`down`] carry steps out with `ip`, `tc` and `nsenter`. `docs/linux-fabric.md` is the page for users.
 
@@ -35,10 +35,10 @@ use crate::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddrV6;
-use strandway_proto::usid::Clos;
+use strandway_fabric::Topology;
+use strandway_fabric::topology::Level;
+use strandway_fabric::usid::Clos;
 use strandway_proto::{Bytes, Rate, Span};
-use strandway_sim::Topology;
-use strandway_sim::topology::Level;
 use toml::Value;
 
 /// The most hosts of a fabric on one machine. Ours: what two cores can still keep busy.

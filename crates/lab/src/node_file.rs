@@ -6,7 +6,7 @@ use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
-use strandway_proto::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
+use strandway_fabric::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
 use strandway_proto::{Rate, Span};
 use strandway_udp::{Config, PLANES_MAX, Routes};
 use toml::{Table, Value};

@@ -17,10 +17,10 @@ use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strandway_fabric::plan::{PortSettings, Routing, Start, environment};
+use strandway_fabric::{Measurements, Plan, Topology};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::plan::{PortSettings, Routing, Start, environment};
-use strandway_sim::{Measurements, Plan, Topology};
 use toml::Value;
 
 /// Up to this many flows, where the time of each goes is kept without being asked for. Ours: it takes some 50 MB then.

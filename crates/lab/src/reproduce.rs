@@ -19,7 +19,8 @@ use crate::scenario::faults::glob;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use strandway_sim::{Control, Measurements};
+use strandway_fabric::Measurements;
+use strandway_sim::Control;
 use table::{Cell, RowSpec, Table};
 
 pub use outcome::{Bound, CellFacts, Chart, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
@@ -296,7 +297,7 @@ impl Prepared {
 /// What every uplink of a leaf carried, over the mean of all.
 fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
     let topology = &experiment.plan.topology;
-    let link = |i: usize| strandway_sim::LinkId(u32::try_from(i).unwrap_or(u32::MAX));
+    let link = |i: usize| strandway_fabric::LinkId(u32::try_from(i).unwrap_or(u32::MAX));
     let up = measurements
         .links
         .iter()

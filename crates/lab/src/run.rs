@@ -7,7 +7,8 @@ use crate::sweep::{Row, Variant};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use strandway_sim::{Control, Measurements};
+use strandway_fabric::Measurements;
+use strandway_sim::Control;
 
 /// What came out of a run.
 #[derive(Debug)]

@@ -13,11 +13,11 @@ use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters};
+use strandway_fabric::plan::Start;
+use strandway_fabric::{Measurements, Plan};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
-use strandway_sim::measure::{End, FlowRecord, LinkCounters, PacketCounters};
-use strandway_sim::plan::Start;
-use strandway_sim::{Measurements, Plan};
 use strandway_udp::{Node, Reason, RemoteRegion};
 
 /// Why there is no measurement.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use strandway_fabric::measure::Captured;
 use strandway_lab::{Experiment, pcap, run, scenario};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_sim::Control;
-use strandway_sim::measure::Captured;
 
 /// One profile for each wire format.
 const PROFILES: [&str; 4] = ["rocev2", "uec", "strack", "mrc"];

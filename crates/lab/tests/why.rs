@@ -1,8 +1,9 @@
 //! Reports name what limited a flow. In each scenario here the cause is known by construction.
 
+use strandway_fabric::Measurements;
 use strandway_lab::report::WhyFacts;
 use strandway_lab::{Experiment, Report, Scenario, report, run};
-use strandway_sim::{Control, Measurements};
+use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {
     Scenario::from_text("why.toml", text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))

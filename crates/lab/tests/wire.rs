@@ -41,7 +41,7 @@ fn a_ring_all_reduce_runs_between_real_nodes() {
     let experiment = experiment(RING);
     let measured =
         wire::run(&experiment, open(&experiment), |_, since| since < Duration::from_secs(60)).expect("it runs");
-    assert_eq!(measured.end, strandway_sim::measure::End::Finished);
+    assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
     let flows = &measured.flows;
     // Six steps of four ranks, each after the one before.
     assert_eq!(flows.len(), 24);

@@ -18,8 +18,8 @@ pub use nscc::{Nscc, NsccConfig};
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
+use crate::environment::Environment;
 use crate::parameter::ParameterSet;
-use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
 use std::sync::Arc;
 

@@ -6,10 +6,11 @@ mod sharing;
 
 use crate::account::{Doing, Wait};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
+use crate::environment::Environment;
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
 use crate::path::{AnyPath, PathConfig, PathFeedback, PathSelector};
-use crate::profile::{Environment, Profile};
+use crate::profile::Profile;
 use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;

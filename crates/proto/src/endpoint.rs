@@ -5,10 +5,11 @@ mod ports;
 
 use crate::account::{Spent, Waits};
 use crate::connection::{Connection, Polled};
+use crate::environment::Environment;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
 use crate::path::{PathState, PlaneStates};
-use crate::profile::{Environment, Profile};
+use crate::profile::Profile;
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;

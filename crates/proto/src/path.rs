@@ -21,9 +21,9 @@ pub use prime::{Prime, PrimeConfig};
 pub use reps::{Reps, RepsConfig};
 pub use single::{Single, SingleConfig};
 
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameter::ParameterSet;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 use std::sync::Arc;

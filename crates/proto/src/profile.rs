@@ -2,79 +2,12 @@
 //! *which way*. Presets name the combinations of the papers.
 
 use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, StrackConfig};
+use crate::environment::TransportConfig;
 use crate::parameter::ParameterSet;
 use crate::parameters;
 use crate::path::{BitmapConfig, MrcConfig, PathConfig, PrimeConfig, SingleConfig};
 use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, SelectiveRepeatConfig};
-use crate::units::{Bytes, Rate, Span};
-
-/// What a connection needs to know of the world it runs in; measured or configured by the world, not by the protocol.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Environment {
-    /// Line rate of the NIC, all ports together.
-    pub rate: Rate,
-    /// Number of NIC ports (planes).
-    pub ports: u8,
-    /// Round trip of one full packet and its acknowledgement over the longest path without queueing.
-    pub base_rtt: Span,
-    /// Wire bytes of one full packet.
-    pub packet: Bytes,
-    /// Do switches trim packets rather than drop them?
-    pub trimming: bool,
-    /// Uplinks that a packet chooses among at each upward tier of its way, from the leaf on; zeros where the fabric does not
-    /// tell, or there is nothing to choose.
-    pub uplinks: [u16; 2],
-    /// Paths of a port that keep their packets in order, each, as an entropy value names them modulo this number; zero where the
-    /// world does not know.
-    pub paths_in_order: u16,
-    /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
-    pub queue: Bytes,
-}
-
-impl Environment {
-    /// The bandwidth-delay product: line rate times base RTT.
-    pub fn bdp(&self) -> Bytes {
-        self.rate.bytes_in(self.base_rtt)
-    }
-
-    /// No retransmission timeout is shorter: on a path this long, a shorter one would send everything again before its
-    /// acknowledgement can be here.
-    pub fn timeout_min(&self) -> Span {
-        self.base_rtt * 2
-    }
-
-    /// BDP relative to 100 Gb/s times 12 us, the scale `a` of UEC and STrack.
-    pub fn bdp_scale(&self) -> f64 {
-        self.bdp().0 as f64 / 150_000.0
-    }
-}
-
-parameters! {
-    /// Packet sizes and acknowledgement policy, common to all profiles.
-    pub struct TransportConfig {
-        /// Payload bytes of a full packet (MTU of the transport).
-        mtu: u32 = 4096, 64.0..=60000.0, "UEC simulator: 4096 B payload";
-        /// Bytes of all headers of a data packet on the simulated wire.
-        header: u32 = 64, 0.0..=1024.0, "UEC simulator: 64 B";
-        /// Bytes of a control packet (ACK, NACK, CNP) and of a trimmed packet on the simulated wire.
-        control: u32 = 64, 1.0..=1024.0, "UEC simulator: 64 B";
-        /// A receiver acknowledges after this many payload bytes.
-        ack_every: Bytes = Bytes(16_384), 1.0..=1.0e9, "UEC 1.0 and its simulator: 16 KiB";
-        /// A receiver acknowledges a marked packet at once, so that no mark is lost to coalescing.
-        ack_marked: bool = true, 0.0..=1.0, "UEC 1.0 and its simulator: at once on CE";
-        /// At most one CNP per connection in this time; zero sends none.
-        cnp_interval: Span = Span::ZERO, 0.0..=1.0e12, "Zhu et al., SIGCOMM 2015: N = 50 us; zero for profiles without DCQCN";
-        /// Control packets that a NIC sends in a row before data has a turn.
-        control_burst: u32 = 10, 1.0..=1.0e6, "UEC simulator: NIC, control to data 10 to 1";
-        /// Packets that go one way in a row before the path selector is asked again, while that way's port is free. On kernel
-        /// sockets one system call sends packets of one path only.
-        burst: u32 = 1, 1.0..=65535.0, "every published system: 1; more is ours, for kernel sockets (docs/performance.md)";
-        /// Where a rate paces: a connection that fell behind its rate may catch up by so much time.
-        pace_slack: Span = Span::ZERO, 0.0..=1.0e12, "hardware paces exactly: 0; more is ours, for hosts whose timers are late";
-        /// No measured round trip counts as shorter than this.
-        rtt_min: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
-    }
-}
+use crate::units::{Bytes, Span};
 
 parameters! {
     /// What a profile wants of the switches; a scenario's `[fabric]` may say otherwise.

@@ -14,10 +14,10 @@ pub use receive::{AnyReceiver, Arrival, Receiver};
 pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 
 use crate::congestion::LossKind;
+use crate::environment::{Environment, TransportConfig};
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
-use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
 
 /// A packet found lost.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The crates from the bottom up. Those on one line never see each other.
-const LAYERS: [&[&str]; 5] = [&["proto"], &["collective"], &["sim", "udp"], &["lab"], &["cli", "python"]];
+const LAYERS: [&[&str]; 6] =
+    [&["proto"], &["fabric"], &["collective"], &["sim", "udp", "namespaces"], &["lab"], &["cli", "python"]];
 
 /// Which of our crates a manifest names in a table of dependencies, and whether outsiders are among them.
 fn dependencies(manifest: &str) -> (BTreeSet<String>, bool) {
@@ -55,7 +56,7 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in ["proto", "collective", "sim", "udp", "lab", "cli"] {
+    for name in ["proto", "fabric", "collective", "sim", "udp", "lab", "cli"] {
         assert!(manifests.contains_key(name), "{name} is a crate");
     }
     for (name, text) in &manifests {
@@ -76,10 +77,11 @@ fn the_lower_crates_need_nothing_from_outside() {
     let manifests = manifests();
     assert_eq!(dependencies(&manifests["proto"]), (BTreeSet::new(), false), "proto depends on nothing");
     let proto = BTreeSet::from(["proto".to_string()]);
-    for name in ["collective", "sim"] {
-        assert_eq!(dependencies(&manifests[name]), (proto.clone(), false), "{name} depends on proto alone");
+    let both = BTreeSet::from(["fabric".to_string(), "proto".to_string()]);
+    for (name, below) in [("fabric", &proto), ("collective", &proto), ("sim", &both)] {
+        assert_eq!(dependencies(&manifests[name]), (below.clone(), false), "{name} depends on these of ours alone");
     }
-    assert_eq!(dependencies(&manifests["udp"]).0, proto, "of ours, udp depends on proto alone");
+    assert_eq!(dependencies(&manifests["udp"]).0, both, "of ours, udp depends on proto and fabric alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     let (cli, _) = dependencies(&manifests["cli"]);

@@ -8,9 +8,9 @@
 //! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: an event for each arrival
 //! and one for the end of each transmission.
 
-use crate::measure::LinkCounters;
-use crate::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
 use crate::queue::Queue;
+use strandway_fabric::measure::LinkCounters;
+use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 

@@ -1,9 +1,9 @@
 //! Which port a packet leaves a switch by: arithmetic over the topology, with a slow path for known dead links.
 
-use crate::plan::Routing;
 use crate::slice::Layout;
-use crate::topology::{LinkId, Topology};
 use std::collections::BTreeSet;
+use strandway_fabric::plan::Routing;
+use strandway_fabric::topology::{LinkId, Topology};
 use strandway_proto::rng::{Random, StreamKind, mix64};
 use strandway_proto::{HostId, Packet, PathId};
 
@@ -247,7 +247,7 @@ enum Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{Level, Pods, Shape};
+    use strandway_fabric::topology::{Level, Pods, Shape};
     use strandway_proto::packet::{Flags, Header};
     use strandway_proto::units::{Rate, Span};
     use strandway_proto::{ConnectionId, PathId};
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn source_routes_pass_the_switches_that_micro_segments_name() {
-        use strandway_proto::usid::{Clos, SwitchTable};
+        use strandway_fabric::usid::{Clos, SwitchTable};
         for spines in [3, 4] {
             let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
             let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods: None };
@@ -376,7 +376,7 @@ mod tests {
                     let switch = topology.ends(LinkId(pair[0])).expect("a link").to;
                     let (kind, number, plane) = topology.describe(switch);
                     let table = match kind {
-                        crate::topology::NodeKind::Leaf => SwitchTable::t0(&clos, plane, number as u16, 30),
+                        strandway_fabric::topology::NodeKind::Leaf => SwitchTable::t0(&clos, plane, number as u16, 30),
                         _ => SwitchTable::t1(&clos, plane, number as u16, topology.leaves() as u16),
                     };
                     let (port, left) = table.forward(address).expect("the switch knows the way");

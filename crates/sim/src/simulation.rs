@@ -5,16 +5,16 @@
 //! and go on. What happens, and in which order, depends neither on the number of slices nor on the length of windows.
 
 use crate::control::Control;
-use crate::measure::{
-    Captured, End, FlowRecord, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
-    WatchPoint,
-};
 use crate::meeting::Meeting;
-use crate::plan::Plan;
 use crate::slice::{Crossing, Cut, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use strandway_fabric::measure::{
+    Captured, End, FlowRecord, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
+    WatchPoint,
+};
+use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
@@ -282,10 +282,10 @@ fn digest(m: &Measurements) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::FlowRecord;
-    use crate::plan::{ConnectionPlan, EcnSettings, FlowPlan, PortSettings, Routing, Start};
-    use crate::topology::{Level, Shape, Topology};
     use std::sync::Arc;
+    use strandway_fabric::measure::FlowRecord;
+    use strandway_fabric::plan::{ConnectionPlan, EcnSettings, FlowPlan, PortSettings, Routing, Start};
+    use strandway_fabric::topology::{Level, Shape, Topology};
     use strandway_proto::path::PathConfig;
     use strandway_proto::rng::{Random, StreamKind};
     use strandway_proto::units::{Bytes, Rate};

@@ -5,12 +5,12 @@
 
 mod support;
 use std::sync::Arc;
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::{Captured, End};
+use strandway_fabric::plan::{EcnSettings, PfcSettings, SharedSettings, Start, TriggerPlan, TrimSettings};
+use strandway_fabric::topology::{Level, Pods, Shape, Topology};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Bytes, HostId, Rate, Span, Time};
-use strandway_sim::fault::FaultKind;
-use strandway_sim::measure::{Captured, End};
-use strandway_sim::plan::{EcnSettings, PfcSettings, SharedSettings, Start, TriggerPlan, TrimSettings};
-use strandway_sim::topology::{Level, Pods, Shape, Topology};
 use support::*;
 
 /// Wire bytes of a full packet and of an acknowledgement.
@@ -33,11 +33,11 @@ fn shape(hosts: u32, hosts_per_leaf: u32) -> Shape {
     Shape { hosts, planes: 1, hosts_per_leaf, spines: 1, leaf_bundle: 1, pods: None }
 }
 
-fn received(m: &strandway_sim::Measurements, flow: usize) -> u64 {
+fn received(m: &strandway_fabric::Measurements, flow: usize) -> u64 {
     m.flows[flow].received.expect("it arrived").0
 }
 
-fn finished(m: &strandway_sim::Measurements, flow: usize) -> u64 {
+fn finished(m: &strandway_fabric::Measurements, flow: usize) -> u64 {
     m.flows[flow].finished.expect("it finished").0
 }
 
@@ -166,7 +166,7 @@ fn control_overtakes_data_but_not_the_packet_on_the_wire() {
 }
 
 /// One packet from each of eight hosts to a ninth, all at the leaf at once.
-fn burst_of_eight() -> strandway_sim::Plan {
+fn burst_of_eight() -> strandway_fabric::Plan {
     let flows: Vec<_> = (0..8).map(|host| (host, 8, 4096)).collect();
     plain(leaf_spine(9, 9, 1), &flows)
 }
@@ -314,7 +314,7 @@ fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
 // ---- PFC ---------------------------------------------------------------------------------------------------------------
 
 /// Host 0 (400 Gb/s) sends 38 packets over uplinks of 100 Gb/s; XOFF at five packets, XON at two.
-fn paused(headroom_packets: u64) -> strandway_sim::Plan {
+fn paused(headroom_packets: u64) -> strandway_fabric::Plan {
     let mut plan = plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, 38 * 4096)]);
     let mut profile = (*plan.profiles[0]).clone();
     // Acknowledgements must not be in the way of pause frames: only the first and the last packet's.

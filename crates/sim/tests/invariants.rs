@@ -2,14 +2,15 @@
 
 mod support;
 use std::collections::BTreeMap;
+use strandway_fabric::Plan;
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::{End, Measurements};
+use strandway_fabric::plan::{PfcSettings, Routing, SharedSettings, Start, TriggerPlan};
+use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Pods, Shape, Topology};
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::path::PathConfig;
 use strandway_proto::{Bytes, Profile, Rate, Span, Time};
-use strandway_sim::fault::FaultKind;
-use strandway_sim::measure::{End, Measurements};
-use strandway_sim::plan::{PfcSettings, Routing, SharedSettings, Start, TriggerPlan};
-use strandway_sim::topology::{LinkId, NodeId, NodeKind, Pods, Shape, Topology};
-use strandway_sim::{Control, Plan, simulate};
+use strandway_sim::{Control, simulate};
 use support::*;
 
 /// Eight leaves of two hosts each, so that up to eight threads have a part.

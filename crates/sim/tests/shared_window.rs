@@ -2,9 +2,9 @@
 
 mod support;
 
+use strandway_fabric::measure::{FlowRecord, Measurements};
 use strandway_proto::Profile;
 use strandway_proto::congestion::{CongestionConfig, NsccConfig};
-use strandway_sim::measure::{FlowRecord, Measurements};
 use support::{leaf_spine, link, plan, preset, run};
 
 const SENDERS: u32 = 7;

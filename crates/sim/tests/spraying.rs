@@ -3,11 +3,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::plan::{Routing, Start};
+use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::{PathConfig, PrimeConfig};
 use strandway_proto::{Bytes, HostId, PathId, Profile, Span, Time};
-use strandway_sim::fault::FaultKind;
-use strandway_sim::plan::{Routing, Start};
-use strandway_sim::{LinkId, Measurements, Plan, Topology};
 use support::{US, build, capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
 
 /// 8 leaves of 16 hosts, 16 uplinks each.
@@ -119,7 +119,7 @@ fn strack_sends_nothing_twice_in_a_healthy_fabric() {
 
 #[test]
 fn two_strack_flows_that_start_a_millisecond_apart_share_a_link_within_50_round_trips() {
-    let shape = strandway_sim::topology::Shape {
+    let shape = strandway_fabric::topology::Shape {
         hosts: 3,
         planes: 1,
         hosts_per_leaf: 3,

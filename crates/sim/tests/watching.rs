@@ -2,12 +2,12 @@
 
 mod support;
 
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::plan::Routing;
+use strandway_fabric::topology::Shape;
+use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::PlaneStates;
 use strandway_proto::{Profile, Span};
-use strandway_sim::fault::FaultKind;
-use strandway_sim::plan::Routing;
-use strandway_sim::topology::Shape;
-use strandway_sim::{LinkId, Measurements, Plan, Topology};
 use support::{US, build, fault, link, plan, preset, run};
 
 /// 64 hosts with four ports of 100 Gb/s, eight paths per plane.

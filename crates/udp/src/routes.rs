@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use std::net::SocketAddrV6;
+use strandway_fabric::usid::Clos;
 use strandway_proto::PathId;
-use strandway_proto::usid::Clos;
 
 /// Source ports of [`Routes::SourcePorts`] at the most.
 pub const SOURCE_PORTS_MAX: u16 = 64;

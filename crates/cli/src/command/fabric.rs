@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
+use strandway_fabric::fault::FaultKind;
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_sim::Control;
-use strandway_sim::fault::FaultKind;
 
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Failure {

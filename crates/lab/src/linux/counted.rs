@@ -4,9 +4,9 @@ use crate::linux::faults::node;
 use crate::linux::status::{PortStatus, Status};
 use crate::linux::{LinuxFabric, Node};
 use std::collections::BTreeMap;
+use strandway_fabric::measure::LinkCounters;
+use strandway_fabric::{LinkId, Topology};
 use strandway_proto::Bytes;
-use strandway_sim::measure::LinkCounters;
-use strandway_sim::{LinkId, Topology};
 
 /// Per link of the plan what happened between two looks at the fabric. A packet that the network card would have cut into many
 /// counts as one, and bytes include Ethernet headers. Queue lengths and pauses are not counted by ports of namespaces.

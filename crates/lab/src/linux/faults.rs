@@ -3,10 +3,10 @@
 use crate::linux::queue::WHOLE;
 use crate::linux::{Failures, LinuxFabric, Loss, Node, Place, Target};
 use std::collections::BTreeSet;
+use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::topology::NodeKind;
+use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::Time;
-use strandway_sim::fault::{FaultKind, FaultPlan};
-use strandway_sim::topology::NodeKind;
-use strandway_sim::{LinkId, NodeId, Topology};
 
 /// What is broken from an instant on.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
-use strandway_sim::Measurements;
-use strandway_sim::measure::LinkCounters;
+use strandway_fabric::Measurements;
+use strandway_fabric::measure::LinkCounters;
 
 /// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
 /// mended afterwards. `each` hears of progress, and ends the run by returning false.

@@ -79,7 +79,7 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
 
 /// The way of a probe that says it was meant for this host and came from whom it says.
 fn read(
-    clos: &strandway_proto::usid::Clos,
+    clos: &strandway_fabric::usid::Clos,
     to: u16,
     text: &[u8],
     source: std::net::IpAddr,

@@ -5,7 +5,7 @@ use crate::linux::queue::{Object, Queue, WHOLE, burst, loss, queue};
 use crate::linux::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
-use strandway_proto::usid::{Clos, SwitchTable};
+use strandway_fabric::usid::{Clos, SwitchTable};
 
 /// What lines are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

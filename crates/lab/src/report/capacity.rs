@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::{End, LinkCounters};
+use strandway_fabric::{LinkId, Measurements, Plan};
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_sim::fault::FaultKind;
-use strandway_sim::measure::{End, LinkCounters};
-use strandway_sim::{LinkId, Measurements, Plan};
 
 /// The capacities of a plan's links.
 pub(crate) struct Capacity<'a> {

@@ -3,7 +3,7 @@
 use super::text::{count, percent};
 use crate::cost::{Cost, Tables};
 use serde::Serialize;
-use strandway_sim::Topology;
+use strandway_fabric::Topology;
 
 /// What a fabric is made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

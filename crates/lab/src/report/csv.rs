@@ -3,8 +3,8 @@
 use super::make::{alone, life};
 use crate::plan::Experiment;
 use std::fmt::Write;
+use strandway_fabric::Measurements;
 use strandway_proto::units::Time;
-use strandway_sim::Measurements;
 
 /// The columns of [`flows`]; times in microseconds, empty where something did not happen.
 const HEAD: &str = "flow,id,source,destination,class,profile,bytes,start_us,received_us,finished_us,fct_us,slowdown";

@@ -11,10 +11,10 @@ use crate::plan::{CollectivePlan, Experiment, FaultNote, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
+use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
+use strandway_fabric::plan::Start;
+use strandway_fabric::{LinkId, Measurements};
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_sim::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
-use strandway_sim::plan::Start;
-use strandway_sim::{LinkId, Measurements};
 
 impl Report {
     /// The report of a run that took `wall` seconds.

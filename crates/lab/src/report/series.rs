@@ -3,10 +3,10 @@
 use super::capacity::{Capacity, used};
 use crate::plan::Experiment;
 use serde::Serialize;
+use strandway_fabric::Measurements;
+use strandway_fabric::measure::WatchPoint;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span};
-use strandway_sim::Measurements;
-use strandway_sim::measure::WatchPoint;
 
 /// The most points of a series in a report; denser ones are merged.
 const POINTS: usize = 400;

@@ -420,7 +420,7 @@ fn made_of(f: &FabricFacts) -> String {
 
 /// What follows from a scenario's fabric and profile.
 pub fn fabric(experiment: &Experiment) -> String {
-    let template = Report::new(experiment, &strandway_sim::Measurements::default(), 0.0);
+    let template = Report::new(experiment, &strandway_fabric::Measurements::default(), 0.0);
     let topology = &experiment.plan.topology;
     let ports = &experiment.plan.ports;
     let d = &experiment.derived;

@@ -11,10 +11,10 @@ use super::text::{percent, us};
 use crate::plan::{Experiment, Message};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strandway_fabric::measure::FlowTime;
+use strandway_fabric::{LinkId, Measurements};
 use strandway_proto::account::{Doing, Wait, Waits};
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_sim::measure::FlowTime;
-use strandway_sim::{LinkId, Measurements};
 
 /// Flows that are looked at one by one.
 const FLOWS: usize = 10;

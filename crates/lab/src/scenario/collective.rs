@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_collective::schedule::{After, Place};
 use strandway_collective::{Algorithm, Placement, PlacementError, Rank, Schedule, ScheduleError};
+use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
-use strandway_sim::plan::{Start, TriggerPlan};
 
 /// A collective as written.
 #[derive(Clone, Debug)]

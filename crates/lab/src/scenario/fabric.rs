@@ -4,11 +4,11 @@ use crate::import::htsim;
 use crate::quantity::Size;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
+use strandway_fabric::Topology;
+use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
+use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
-use strandway_sim::Topology;
-use strandway_sim::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
-use strandway_sim::topology::{Level, Pods, Shape};
 use toml::Value;
 
 /// The most hosts of a fabric: eight times the largest that Strandway was built for.

@@ -3,11 +3,11 @@
 use crate::problem::nearest;
 use crate::quantity;
 use crate::reader::{Section, Sink, show};
+use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::topology::LinkEnds;
+use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
-use strandway_sim::fault::{FaultKind, FaultPlan};
-use strandway_sim::topology::LinkEnds;
-use strandway_sim::{LinkId, NodeId, Topology};
 use toml::{Table, Value};
 
 /// The most intervals that flapping may expand to.

@@ -10,12 +10,12 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use strandway_fabric::Topology;
+use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
-use strandway_sim::Topology;
-use strandway_sim::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 
 /// Everything that is sent in a run.
 #[derive(Clone, Debug, Default)]

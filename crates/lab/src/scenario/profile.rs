@@ -3,12 +3,12 @@
 use crate::problem::suggest;
 use crate::quantity;
 use crate::reader::{Section, Sink, show};
+use strandway_fabric::Topology;
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Parameter};
 use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_sim::Topology;
 use toml::{Table, Value};
 
 /// The keys of `[profile]` that are not groups of parameters.

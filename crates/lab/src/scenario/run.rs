@@ -1,9 +1,9 @@
 //! `[run]`: seed, threads, time limit, sampling and capture.
 
 use crate::reader::{Section, Sink};
+use strandway_fabric::Topology;
+use strandway_fabric::plan::CapturePlan;
 use strandway_proto::units::Span;
-use strandway_sim::Topology;
-use strandway_sim::plan::CapturePlan;
 use toml::{Table, Value};
 
 /// `[run]` as written.

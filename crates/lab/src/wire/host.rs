@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
 use strandway_proto::units::Time;
-use strandway_sim::plan::Start;
 use strandway_udp::{Completion, Connection, Error, Node, Operation, Region, RemoteRegion};
 
 /// The longest that a host sleeps while others may have news for it.

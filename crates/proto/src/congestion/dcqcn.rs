@@ -6,8 +6,8 @@
 //! model that fires every timer.
 
 use super::{AckSample, Congestion, Cut, LossSample};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
 
 parameters! {

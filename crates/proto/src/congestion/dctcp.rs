@@ -1,8 +1,8 @@
 //! DCTCP: a window cut in proportion to the share of marked bytes.
 
 use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::Bytes;
 
 parameters! {

@@ -1,8 +1,8 @@
 //! A window that never changes: the null hypothesis of congestion control.
 
 use super::{AckSample, Congestion, LossSample};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::Bytes;
 
 parameters! {

@@ -5,8 +5,8 @@
 //! hardly anything gets through, the window falls at once to what did ("quick adapt").
 
 use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::{Bytes, Span, Time};
 
 parameters! {

@@ -5,8 +5,8 @@
 //! network", and only then the window falls.
 
 use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
 
 parameters! {

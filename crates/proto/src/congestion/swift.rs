@@ -4,8 +4,8 @@
 //! targets made for hosts that take 20 us.
 
 use super::{AckSample, Congestion, Cut, LossKind, LossSample};
+use crate::environment::Environment;
 use crate::parameters;
-use crate::profile::Environment;
 use crate::units::{Bytes, Rate, Span, Time};
 
 parameters! {

@@ -3,9 +3,9 @@
 use super::bitmap::{BitmapConfig, BitmapSpray};
 use super::ring::Ring;
 use super::{PathFeedback, PathSelector};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::Time;
 

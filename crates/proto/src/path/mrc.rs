@@ -11,9 +11,9 @@ mod shun;
 
 use super::spread::{PORTS_MAX, next_port};
 use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::{Rate, Span, Time};
 use probes::Probes;

@@ -2,9 +2,9 @@
 
 use super::spread::{Cycle, Spread};
 use super::{PathFeedback, PathSelector};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::Time;
 

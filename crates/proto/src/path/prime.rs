@@ -7,9 +7,9 @@
 
 use super::spread::{PORTS_MAX, next_port};
 use super::{PathFeedback, PathSelector};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 

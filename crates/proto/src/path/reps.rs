@@ -6,9 +6,9 @@
 use super::ring::Ring;
 use super::spread::Spread;
 use super::{PathFeedback, PathSelector};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 

@@ -1,10 +1,10 @@
 //! One path for life, as a RoCEv2 connection takes over ECMP.
 
 use super::{PathFeedback, PathSelector};
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
 use crate::path::spread::PORTS_MAX;
-use crate::profile::Environment;
 use crate::rng::Random;
 use crate::units::Time;
 

@@ -1,7 +1,7 @@
 //! From entropy indices to paths and back, and the order in which a spray visits them.
 
+use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
-use crate::profile::Environment;
 use crate::rng::{Random, mix64};
 
 /// A NIC has at most this many ports.

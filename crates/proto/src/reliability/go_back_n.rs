@@ -6,10 +6,10 @@
 use super::scoreboard::Scoreboard;
 use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
 use crate::congestion::LossKind;
+use crate::environment::{Environment, TransportConfig};
 use crate::message::{Backlog, Message, Segment};
 use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::parameters;
-use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
 

@@ -4,8 +4,8 @@
 //! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
 
 use super::selective_repeat::{LossDetection, Retry, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
+use crate::environment::{Environment, TransportConfig};
 use crate::parameters;
-use crate::profile::{Environment, TransportConfig};
 use crate::units::Span;
 
 parameters! {

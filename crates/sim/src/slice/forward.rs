@@ -3,13 +3,13 @@
 use super::{Crossing, Slice};
 use crate::calendar::{Batch, Turn};
 use crate::event::Event;
-use crate::measure::Captured;
-use crate::plan::SharedSettings;
 use crate::pool::Slot;
 use crate::port::{CONTROL, DATA, Port, flag};
 use crate::queue::Waiting;
-use crate::topology::CUT_THROUGH_BYTES;
-use crate::topology::LinkId;
+use strandway_fabric::measure::Captured;
+use strandway_fabric::plan::SharedSettings;
+use strandway_fabric::topology::CUT_THROUGH_BYTES;
+use strandway_fabric::topology::LinkId;
 use strandway_proto::Packet;
 use strandway_proto::packet::{Flags, Header, Wait};
 use strandway_proto::units::{Bytes, Rate, Time};
@@ -525,7 +525,7 @@ impl Slice<'_> {
             }
         }
         if port.has(flag::REMOTE) {
-            let target = self.cut.slice_of(crate::NodeId(to));
+            let target = self.cut.slice_of(strandway_fabric::NodeId(to));
             self.outbox[target].push(Crossing::Packet { time, link, node: to, packet: *packet });
         } else {
             self.send_on(time, link, to, packet);

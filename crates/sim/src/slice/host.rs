@@ -2,9 +2,9 @@
 
 use super::{Crossing, FaultEvent, Slice};
 use crate::calendar::{Batch, Note, Turn};
-use crate::measure::{FlowTime, PATH_SLOTS, PathCounters};
-use crate::plan::Start;
 use crate::port::flag;
+use strandway_fabric::measure::{FlowTime, PATH_SLOTS, PathCounters};
+use strandway_fabric::plan::Start;
 use strandway_proto::account::Spent;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::{Span, Time};

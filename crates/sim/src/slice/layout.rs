@@ -8,9 +8,9 @@
 
 use super::Cut;
 use crate::calendar::GROUP;
-use crate::plan::{Plan, Start};
-use crate::topology::{LinkId, NodeKind, Topology};
 use std::ops::Range;
+use strandway_fabric::plan::{Plan, Start};
+use strandway_fabric::topology::{LinkId, NodeKind, Topology};
 use strandway_proto::HostId;
 
 /// The places of a slice's ports.
@@ -79,7 +79,7 @@ impl Layout {
 
     /// The ports of a switch that lead up, or down, come next.
     fn add(&mut self, topology: &Topology, node: u32, kind: NodeKind, up: bool) {
-        let (LinkId(first), count) = topology.ports_of(crate::NodeId(node));
+        let (LinkId(first), count) = topology.ports_of(strandway_fabric::NodeId(node));
         let down = self.downs[kind as usize - 1];
         let place = self.links.len() as u32;
         let at = (node - self.hosts) as usize;

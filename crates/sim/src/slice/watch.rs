@@ -1,10 +1,10 @@
 //! The time series: what is looked at from time to time, without changing anything.
 
 use super::{Cut, Slice};
-use crate::measure::{GroupSeries, WatchPoint};
-use crate::plan::Plan;
 use crate::port::DATA;
 use std::ops::Range;
+use strandway_fabric::measure::{GroupSeries, WatchPoint};
+use strandway_fabric::plan::Plan;
 use strandway_proto::{ConnectionId, Endpoint, HostId, Packet};
 
 /// Points of the time series of one slice.

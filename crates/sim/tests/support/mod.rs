@@ -2,15 +2,16 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part")]
 
 use std::sync::Arc;
+use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::plan::{
+    CapturePlan, ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings,
+};
+use strandway_fabric::topology::{Level, Pods, Shape, Topology};
+use strandway_fabric::{LinkId, Measurements, NodeId, Plan};
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Bytes, HostId, Profile, Rate, Span, Time};
-use strandway_sim::fault::{FaultKind, FaultPlan};
-use strandway_sim::plan::{
-    CapturePlan, ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, Start, TrimSettings,
-};
-use strandway_sim::topology::{Level, Pods, Shape, Topology};
-use strandway_sim::{Control, LinkId, Measurements, NodeId, Plan, simulate};
+use strandway_sim::{Control, simulate};
 
 pub const US: u64 = 1_000_000;
 

@@ -3,9 +3,9 @@
 use super::{Findings, words};
 use crate::problem::{Problems, suggest};
 use crate::scenario::fabric::HOSTS_MAX;
+use strandway_fabric::Topology;
+use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::units::{Rate, Span};
-use strandway_sim::Topology;
-use strandway_sim::topology::{Level, Pods, Shape};
 
 /// One `Tier` as written: the switches of a tier and the links below them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,8 +4,8 @@
 use super::{Account, Books, Cause, WhyFacts};
 use crate::plan::{Experiment, Message};
 use std::ops::Range;
+use strandway_fabric::plan::Start;
 use strandway_proto::units::{Span, Time};
-use strandway_sim::plan::Start;
 
 /// Name, subject and kind of the entries that [`facts`] gives.
 pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static str)> {

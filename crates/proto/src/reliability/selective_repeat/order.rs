@@ -4,8 +4,8 @@
 //! the world says which paths keep their packets in order ([`Environment::paths_in_order`]), a hole is known for a loss as soon
 //! as something sent well after it over the same path has arrived. Ours; the idea is that of RACK (RFC 8985), path by path.
 
+use crate::environment::Environment;
 use crate::packet::PathId;
-use crate::profile::Environment;
 use crate::units::{Span, Time};
 
 /// Where a connection has more paths than this, order tells nothing before lateness does: packets of one path are too rare.

@@ -2,8 +2,8 @@
 
 use super::SelectiveRepeatConfig;
 use crate::bitmap::SlidingBitmap;
+use crate::environment::TransportConfig;
 use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
-use crate::profile::TransportConfig;
 use crate::reliability::{Arrival, Invalid, Receiver};
 use std::collections::VecDeque;
 

@@ -22,7 +22,7 @@
 //! that of RFC 6296, section 3.2).
 //!
 //! ```
-//! use strandway_proto::usid::Clos;
+//! use strandway_fabric::usid::Clos;
 //!
 //! let clos = Clos::new(2, 2).expect("two T1s per plane, two hosts below a T0");
 //! let path = clos.path(0, 0, 2, 1);

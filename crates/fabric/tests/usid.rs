@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
-use strandway_proto::usid::{BLOCK, Clos, ClosError, DropReason, SwitchTable};
+use strandway_fabric::usid::{BLOCK, Clos, ClosError, DropReason, SwitchTable};
 
 /// A whole fabric: one table per switch.
 struct Fabric {

@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+
+pub mod fault;
+pub mod measure;
+pub mod plan;
+pub mod topology;
+pub mod usid;
+
+pub use measure::Measurements;
+pub use plan::Plan;
+pub use topology::{LinkId, NodeId, Topology};
