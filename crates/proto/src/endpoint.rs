@@ -417,6 +417,14 @@ impl Endpoint {
         self.connections.len()
     }
 
+    /// The host at the other end of a connection.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn peer(&self, connection: ConnectionId) -> HostId {
+        self.connections[connection.0 as usize].peer()
+    }
+
     /// A connection's counters.
     ///
     /// # Panics

@@ -5,11 +5,13 @@
 #![doc = include_str!("../README.md")]
 
 pub mod account;
+pub mod application;
 pub mod bitmap;
 pub mod congestion;
 mod connection;
 mod endpoint;
 pub mod environment;
+pub mod letter;
 pub mod message;
 pub mod packet;
 pub mod parameter;
@@ -21,8 +23,10 @@ pub mod stats;
 pub mod units;
 pub mod wire;
 
+pub use application::Application;
 pub use endpoint::{Endpoint, Event, OpenConnection};
 pub use environment::Environment;
+pub use letter::Letter;
 pub use message::Message;
 pub use packet::{ConnectionId, HostId, MessageId, Packet, PathId, Ports};
 pub use profile::Profile;

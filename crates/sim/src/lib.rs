@@ -7,6 +7,7 @@ mod meeting;
 mod pool;
 mod port;
 mod queue;
+mod records;
 mod route;
 mod simulation;
 mod slice;

@@ -6,13 +6,14 @@
 
 use crate::control::Control;
 use crate::meeting::Meeting;
+use crate::records::Records;
 use crate::slice::{Crossing, Cut, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use strandway_collective::Programs;
 use strandway_fabric::measure::{
-    Captured, End, FlowRecord, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series,
-    WatchPoint,
+    Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series, WatchPoint,
 };
 use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
@@ -27,8 +28,10 @@ pub fn simulate(plan: &Plan, control: &Control) -> Measurements {
 
 fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
     let (faults, fault_events) = Slice::schedule(plan);
+    let programs = Programs::new(plan);
+    let records = Records::new(plan.flows.len());
     let mut slices: Vec<Slice<'_>> =
-        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, &faults, &fault_events)).collect();
+        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, &programs, &records, &faults, &fault_events)).collect();
     // The limit itself belongs to the run.
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
@@ -41,8 +44,7 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
     }
     let over = slices.iter_mut().all(Slice::is_over);
     let reached = slices.iter().map(|s| s.now).max().unwrap_or(0);
-    let finished: u64 = slices.iter().map(|s| s.finished).sum();
-    let end = if finished == plan.flows.len() as u64 {
+    let end = if slices.iter().all(Slice::is_done) {
         End::Finished
     } else if control.stopping() {
         End::Interrupted
@@ -63,7 +65,10 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
     };
-    merge(plan, &cut, slices, end, Time(simulated))
+    let mut measured = merge(plan, &cut, slices, end, Time(simulated));
+    measured.flows = records.into_flows();
+    measured.digest = digest(&measured);
+    measured
 }
 
 /// What slices have for each other at the end of a window, by receiver.
@@ -119,7 +124,6 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
     let mut m = Measurements {
         end,
         simulated,
-        flows: vec![FlowRecord::default(); plan.flows.len()],
         times: vec![FlowTime::default(); if plan.accounts { plan.flows.len() } else { 0 }],
         waits: vec![Waits::default(); plan.connections.len()],
         connections: vec![ConnectionStats::default(); plan.connections.len()],
@@ -130,11 +134,6 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
     for mut slice in slices {
         m.events += slice.events_done;
         m.packet_hops += slice.hops;
-        for (all, one) in m.flows.iter_mut().zip(&slice.flows) {
-            all.started = all.started.or(one.started);
-            all.received = all.received.or(one.received);
-            all.finished = all.finished.or(one.finished);
-        }
         for (link, counters) in slice.counters() {
             m.links[link.0 as usize] = counters;
         }
@@ -185,7 +184,6 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         m.packets.trimmed += u64::from(l.trimmed);
         m.packets.marked += u64::from(l.marked);
     }
-    m.digest = digest(&m);
     m
 }
 

@@ -5,11 +5,12 @@
 //! edges.
 //!
 //! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
-//! their links, then pause frames, triggers, flow starts, and last faults.
+//! their links, then pause frames, signals between programs, programs that wake, and last faults.
 
 mod forward;
 mod host;
 mod layout;
+mod seat;
 mod setup;
 mod watch;
 
@@ -19,12 +20,15 @@ use crate::event::{Event, EventQueue};
 use crate::pool::Pool;
 use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
+use crate::records::Records;
 use crate::route::Router;
-use host::{Host, Posted};
+use host::Host;
+use seat::Posted;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use strandway_collective::{AnyApplication, FlowTable};
 use strandway_fabric::fault::FaultKind;
-use strandway_fabric::measure::{Captured, FlowRecord, FlowTime, LinkCounters, PacketCounters, PathCounters};
+use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::Packet;
@@ -42,8 +46,8 @@ pub(crate) struct Sources {
     /// Eager ports: the end of a transmission, by link.
     pub(crate) look: u32,
     pub(crate) pause: u32,
-    pub(crate) trigger: u32,
-    pub(crate) flow: u32,
+    /// Signals between programs, by their own order.
+    pub(crate) signal: u32,
     pub(crate) fault: u32,
 }
 
@@ -53,9 +57,8 @@ impl Sources {
         let visit = links;
         let look = visit + 1;
         let pause = look + links;
-        let trigger = pause + links;
-        let flow = trigger + 2 * plan.flows.len() as u32;
-        Sources { visit, look, pause, trigger, flow, fault: flow + plan.flows.len() as u32 }
+        let signal = pause + links;
+        Sources { visit, look, pause, signal, fault: signal + FlowTable::orders(plan) }
     }
 }
 
@@ -66,10 +69,8 @@ pub(crate) enum Crossing {
     Packet { time: u64, link: u32, node: u32, packet: Packet },
     /// A pause frame for the port that feeds a link.
     Pause { time: u64, link: u32, on: bool },
-    /// A flow fired a trigger; `source` orders it.
-    Trigger { time: u64, source: u32, trigger: u32 },
-    /// A trigger released a flow.
-    Release { time: u64, flow: u32 },
+    /// A signal from one host's program to another's.
+    Signal { time: u64, to: u32, order: u32, word: u32 },
 }
 
 /// An instant at which something of the fault plan begins or ends.
@@ -157,11 +158,12 @@ pub(crate) struct Slice<'a> {
     buffered: Vec<u64>,
     hosts: Vec<Host>,
     first_host: u32,
-    /// Flows of each trigger, and how often it must still fire.
-    triggers: Vec<(u32, Vec<u32>)>,
+    /// The program of each host.
+    programs: Vec<AnyApplication<'a>>,
     pub(crate) outbox: Vec<Vec<Crossing>>,
     pub(crate) now: u64,
-    pub(crate) flows: Vec<FlowRecord>,
+    /// The rows of all flows; hosts of all slices write into them.
+    records: &'a Records,
     /// Flows that this slice's hosts send, and where the time of those went that ended.
     under_way: BTreeMap<u32, Posted>,
     pub(crate) times: Vec<(u32, FlowTime)>,
@@ -302,7 +304,7 @@ impl<'a> Slice<'a> {
         } else if source < self.sources.pause {
             let port = self.local(source - self.sources.look);
             self.look(port, event.time);
-        } else if source < self.sources.trigger {
+        } else if source < self.sources.signal {
             let port = self.local(source - self.sources.pause);
             self.pause(port, event.time, event.data != 0);
         } else {
@@ -317,8 +319,7 @@ impl<'a> Slice<'a> {
                 self.send_on(time, link, node, &packet);
             }
             Crossing::Pause { time, link, on } => self.send_pause_on(time, link, on),
-            Crossing::Trigger { time, source, trigger } => self.send_news(time, source, trigger),
-            Crossing::Release { time, flow } => self.send_release(time, flow),
+            Crossing::Signal { time, to, order, word } => self.send_signal(time, to, order, word),
         }
     }
 

@@ -1,41 +1,27 @@
-//! A host in the fabric: an endpoint, its NIC ports, and the flows that start and end there.
+//! A host in the fabric: an endpoint and its NIC ports.
 
-use super::{Crossing, FaultEvent, Slice};
+use super::{FaultEvent, Slice};
 use crate::calendar::{Batch, Note, Turn};
 use crate::port::flag;
-use strandway_fabric::measure::{FlowTime, PATH_SLOTS, PathCounters};
-use strandway_fabric::plan::Start;
-use strandway_proto::account::Spent;
+use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
+use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::units::{Span, Time};
-use strandway_proto::{Endpoint, Event as Told, HostId, Message, MessageId, Packet, PathId, Ports};
+use strandway_proto::units::Time;
+use strandway_proto::{Endpoint, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
     pub(crate) endpoint: Endpoint,
-    /// Flows that a trigger of its own has released: when each is posted, in order.
-    released: Vec<(u64, u32)>,
+    /// When its program wants to be woken; `u64::MAX` if it waits for events only.
+    pub(super) wake_at: u64,
     /// The window in which a visit is due; `u64::MAX` before the first.
     visit: u64,
     /// Brought up to here.
-    now: u64,
+    pub(super) now: u64,
     /// When it has something to do next: nothing happens before, unless it is told something.
     next_at: u64,
     /// Its endpoint had nothing for the ports that were free: no use in asking before this.
-    ask_again_at: u64,
-}
-
-/// A flow that is under way.
-pub(super) struct Posted {
-    at: u64,
-    /// Where its connection's time had gone when it was posted, or when its first packet left.
-    spent: Spent,
-    /// Does it wait for earlier flows of its connection?
-    behind: bool,
-    /// For how long it did.
-    waited: Span,
-    /// Where its connection's time had gone when its last packet left for the first time.
-    sent: Option<Spent>,
+    pub(super) ask_again_at: u64,
 }
 
 impl Host {
@@ -44,8 +30,9 @@ impl Host {
         self.now
     }
 
-    pub(super) fn new(endpoint: Endpoint) -> Host {
-        Host { endpoint, released: Vec::new(), visit: u64::MAX, now: 0, next_at: u64::MAX, ask_again_at: 0 }
+    /// A host whose program wants to be woken at `wake_at`.
+    pub(super) fn new(endpoint: Endpoint, wake_at: u64) -> Host {
+        Host { endpoint, wake_at, visit: u64::MAX, now: 0, next_at: wake_at, ask_again_at: 0 }
     }
 }
 
@@ -66,6 +53,12 @@ impl Slice<'_> {
         }
         self.run_host(h, until);
         self.sampler.visited(h, &self.hosts[h].endpoint, until);
+        self.come_back(h, until);
+    }
+
+    /// Makes sure that a host with something to do is visited again, after its window that ends at `until`.
+    #[inline]
+    pub(super) fn come_back(&mut self, h: usize, until: u64) {
         let host = &mut self.hosts[h];
         if host.next_at != u64::MAX {
             let window = self.calendar.window_of(host.next_at);
@@ -79,20 +72,23 @@ impl Slice<'_> {
 
     /// Something other than a packet comes to a host.
     fn disturb(&mut self, h: usize, now: u64, note: &Note) {
-        if self.hosts[h].next_at < now {
-            self.run_host(h, now);
+        // Programs wake before faults of the same instant strike.
+        let wakes_first = note.source >= self.sources.fault && self.hosts[h].wake_at == now;
+        let until = now + u64::from(wakes_first);
+        if self.hosts[h].next_at < until {
+            self.run_host(h, until);
         }
         let host = &mut self.hosts[h];
         host.now = now;
         host.ask_again_at = 0;
-        if note.source < self.sources.trigger {
+        if note.source < self.sources.signal {
             let port = self.local(note.source - self.sources.pause);
             self.pause(port, now, note.data != 0);
             self.tell_blocked(h, port, now);
-        } else if note.source < self.sources.flow {
-            self.fire(note.data, HostId(self.first_host + h as u32), now);
         } else if note.source < self.sources.fault {
-            self.post(h, note.data, now);
+            let signal = Event::Signal { order: note.source - self.sources.signal, word: note.data };
+            self.programs[h].handle_event(Time(now), &signal);
+            self.act(h, now);
         } else {
             self.break_or_mend(note.data as usize, now);
             if let (_, FaultEvent::Seen(link, down)) = self.fault_events[note.data as usize] {
@@ -134,12 +130,10 @@ impl Slice<'_> {
         } else {
             host.endpoint.handle_packet(Time(now), packet);
         }
-        while let Some(told) = self.hosts[h].endpoint.poll_event() {
-            self.told(h, now, told);
-        }
+        let told = self.tell(h, now);
         // Data that calls for no answer yet changes nothing about what the host does next.
         let host = &self.hosts[h];
-        let quiet = matches!(packet.header, Header::Data(_)) && host.next_at > now && host.released.is_empty();
+        let quiet = matches!(packet.header, Header::Data(_)) && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
             self.run_host(h, now + 1);
         }
@@ -151,9 +145,9 @@ impl Slice<'_> {
         loop {
             let host = &self.hosts[h];
             let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
-            let release = host.released.first().map_or(u64::MAX, |r| r.0);
+            let wake = host.wake_at;
             let transmit = self.next_transmission(h);
-            let next = timer.min(release).min(transmit);
+            let next = timer.min(transmit).min(wake);
             let host = &mut self.hosts[h];
             host.next_at = next;
             if next >= until {
@@ -164,11 +158,12 @@ impl Slice<'_> {
             if timer == next {
                 host.endpoint.handle_timeout(Time(now));
                 host.ask_again_at = 0;
-            } else if release == next {
-                let (_, flow) = host.released.remove(0);
-                self.post(h, flow, now);
-            } else {
+                self.tell(h, now);
+            } else if transmit == next {
                 self.ask(h, now);
+            } else {
+                self.programs[h].handle_timeout(Time(now));
+                self.act(h, now);
             }
         }
     }
@@ -230,164 +225,6 @@ impl Slice<'_> {
             Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
         self.transmit(first + plane, &packet, now);
-    }
-
-    /// The application's part: flows end, and what waited for them begins.
-    fn told(&mut self, h: usize, now: u64, told: Told) {
-        let host = HostId(self.first_host + h as u32);
-        match told {
-            Told::Sent { message, .. } => {
-                let record = &mut self.flows[message.0 as usize];
-                record.finished = Some(Time(now));
-                self.end_flow(h, message.0, now);
-                self.finished += 1;
-                self.finished_at = self.finished_at.max(now);
-                if let Some(trigger) = self.plan.flows[message.0 as usize].on_sent {
-                    self.pull(host, now, trigger, 2 * message.0);
-                }
-            }
-            // What is not finished stays unfinished, and the report says so.
-            Told::Failed { .. } => {}
-            Told::Received { message, .. } => {
-                self.flows[message.0 as usize].received = Some(Time(now));
-                if let Some(trigger) = self.plan.flows[message.0 as usize].on_received {
-                    self.pull(host, now, trigger, 2 * message.0 + 1);
-                }
-            }
-        }
-    }
-
-    /// How long news takes from one host to another: nothing within a host, else the shortest link.
-    fn news(&self, from: HostId, to: HostId) -> u64 {
-        if from == to { 0 } else { self.plan.topology.shortest_latency().0 }
-    }
-
-    /// The host that counts a trigger: where the first flow that waits for it starts.
-    fn home(&self, trigger: u32) -> Option<HostId> {
-        let flow = *self.triggers[trigger as usize].1.first()?;
-        Some(self.plan.connections[self.plan.flows[flow as usize].connection as usize].source)
-    }
-
-    /// A flow that ended at `host` fires a trigger.
-    fn pull(&mut self, host: HostId, now: u64, trigger: u32, order: u32) {
-        let Some(home) = self.home(trigger) else { return };
-        if home == host {
-            return self.fire(trigger, home, now);
-        }
-        let time = now + self.news(host, home);
-        let source = self.sources.trigger + order;
-        let target = self.cut.slice_of_host(home);
-        if target == self.index {
-            self.send_news(time, source, trigger);
-        } else {
-            self.outbox[target].push(Crossing::Trigger { time, source, trigger });
-        }
-    }
-
-    /// News of a trigger fired elsewhere is on its way to the host that counts it.
-    pub(super) fn send_news(&mut self, time: u64, source: u32, trigger: u32) {
-        if let Some(home) = self.home(trigger) {
-            self.calendar.note(time, self.host_stop(home.0), source, trigger);
-        }
-    }
-
-    /// A flow will begin.
-    pub(super) fn send_release(&mut self, time: u64, flow: u32) {
-        let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
-        self.calendar.note(time, self.host_stop(source.0), self.sources.flow + flow, flow);
-    }
-
-    /// A trigger was fired; when that was the last time it needed, its flows begin.
-    fn fire(&mut self, trigger: u32, home: HostId, now: u64) {
-        let needed = &mut self.triggers[trigger as usize].0;
-        if *needed == 0 {
-            return;
-        }
-        *needed -= 1;
-        if *needed > 0 {
-            return;
-        }
-        for flow in self.triggers[trigger as usize].1.clone() {
-            let plan = &self.plan.flows[flow as usize];
-            let source = self.plan.connections[plan.connection as usize].source;
-            let Start::On(_, delay) = plan.start else { continue };
-            let time = now + delay.0 + self.news(home, source);
-            let target = self.cut.slice_of_host(source);
-            if source == home {
-                let released = &mut self.hosts[(home.0 - self.first_host) as usize].released;
-                let at = released.partition_point(|&(t, f)| (t, f) < (time, flow));
-                released.insert(at, (time, flow));
-            } else if target == self.index {
-                self.send_release(time, flow);
-            } else {
-                self.outbox[target].push(Crossing::Release { time, flow });
-            }
-        }
-        if let Some(then) = self.plan.triggers[trigger as usize].then {
-            let there = self.home(then);
-            assert!(there.is_none_or(|h| h == home), "trigger {then} is not counted where {trigger} is");
-            self.fire(then, home, now);
-        }
-    }
-
-    /// A flow's message is posted.
-    fn post(&mut self, h: usize, flow: u32, now: u64) {
-        let plan = &self.plan.flows[flow as usize];
-        self.flows[flow as usize].started = Some(Time(now));
-        let message = Message { id: MessageId(flow), bytes: plan.bytes };
-        let connection = self.cut.ends[plan.connection as usize].0;
-        let host = &mut self.hosts[h];
-        let behind = self.plan.accounts && host.endpoint.has_unsent(connection);
-        host.endpoint.post(Time(now), connection, message);
-        host.ask_again_at = 0;
-        if !self.plan.accounts {
-            return;
-        }
-        let spent = host.endpoint.spent(Time(now), connection);
-        self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
-    }
-
-    /// The first or the last packet of a flow leaves for the first time. If its connection was busy with earlier flows until
-    /// the first one, it waited for them; after the last one, what the connection does is done for later flows.
-    fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
-        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
-        let Some(posted) = self.under_way.get_mut(&flow) else { return };
-        let spent = self.hosts[h].endpoint.spent(Time(now), connection);
-        if posted.behind {
-            posted.behind = false;
-            posted.waited = Span(now - posted.at);
-            posted.spent = spent;
-        }
-        if last {
-            posted.sent = Some(spent);
-        }
-    }
-
-    /// Where the time of a flow went that has finished at `now`, or is under way.
-    fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
-        let Some(posted) = self.under_way.remove(&flow) else { return };
-        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
-        let time = if posted.behind {
-            FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
-        } else {
-            let spent = self.hosts[h].endpoint.spent(Time(now), connection);
-            let sent = posted.sent.unwrap_or(spent);
-            let mut mine = sent.since(&posted.spent);
-            mine += spent.since(&sent).awaiting();
-            FlowTime { behind: posted.waited, spent: mine }
-        };
-        debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
-        self.times.push((flow, time));
-    }
-
-    /// Ends the accounts of all flows that are not finished at `now`.
-    pub(crate) fn close_accounts(&mut self, now: u64) {
-        let left: Vec<u32> = self.under_way.keys().copied().collect();
-        for flow in left {
-            let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
-            let h = (source.0 - self.first_host) as usize;
-            self.end_flow(h, flow, now.max(self.hosts[h].now));
-        }
     }
 }
 

@@ -9,9 +9,8 @@
 use super::Cut;
 use crate::calendar::GROUP;
 use std::ops::Range;
-use strandway_fabric::plan::{Plan, Start};
+use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{LinkId, NodeKind, Topology};
-use strandway_proto::HostId;
 
 /// The places of a slice's ports.
 #[derive(Clone, Debug, Default)]
@@ -129,13 +128,13 @@ pub(super) struct Lookahead {
 
 impl Lookahead {
     /// One link latency, if slices hand packets to each other or if news travels that is faster than packets: pauses, changes
-    /// of routing, triggers fired on another host. Also for whoever watches a connection or records packets.
+    /// of routing, signals between programs (`quick_news`). Also for whoever watches a connection or records packets.
     ///
     /// Otherwise a window is the way from a host to its leaf and back. What a host does in one is at its leaf behind the
     /// leaf's own window, which ends one link latency earlier; what leaves the leaf behind that is at a host behind the host's.
-    pub(super) fn new(plan: &Plan, cut: &Cut, by_event: bool) -> Lookahead {
+    pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
-        if cut.slices > 1 || cut.narrow || by_event || watched || news_travels(plan) {
+        if cut.slices > 1 || cut.narrow || quick_news || watched {
             return Lookahead { span: plan.topology.shortest_latency().0, early: 0 };
         }
         // Offsets in a window are 32-bit numbers: on long links a window is shorter than the way to the leaf and back.
@@ -144,24 +143,4 @@ impl Lookahead {
         let early = plan.topology.level(0).latency.0.min((most - inside) / 2);
         Lookahead { span: 2 * early + inside, early }
     }
-}
-
-/// Is a trigger counted on another host than it is fired on, or does it start a flow on another one?
-fn news_travels(plan: &Plan) -> bool {
-    let source = |flow: usize| plan.connections[plan.flows[flow].connection as usize].source;
-    let mut homes: Vec<Option<HostId>> = vec![None; plan.triggers.len()];
-    for (index, flow) in plan.flows.iter().enumerate() {
-        if let Start::On(trigger, _) = flow.start {
-            let home = homes[trigger as usize].get_or_insert(source(index));
-            if *home != source(index) {
-                return true;
-            }
-        }
-    }
-    plan.flows.iter().any(|flow| {
-        let connection = &plan.connections[flow.connection as usize];
-        [(flow.on_sent, connection.source), (flow.on_received, connection.destination)]
-            .into_iter()
-            .any(|(on, host)| on.and_then(|trigger| homes[trigger as usize]).is_some_and(|home| home != host))
-    })
 }

@@ -9,13 +9,16 @@ use crate::event::{Event, EventQueue};
 use crate::pool::Pool;
 use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
+use crate::records::Records;
 use crate::route::Router;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_fabric::measure::{FlowRecord, PATH_SLOTS, PacketCounters, PathCounters};
-use strandway_fabric::plan::{Plan, Start, environment};
+use strandway_collective::Programs;
+use strandway_fabric::measure::{PATH_SLOTS, PacketCounters, PathCounters};
+use strandway_fabric::plan::{Plan, environment};
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
+use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate};
 use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection};
@@ -143,6 +146,8 @@ impl<'a> Slice<'a> {
         plan: &'a Plan,
         cut: &'a Cut,
         index: usize,
+        programs: &'a Programs<'a>,
+        records: &'a Records,
         faults: &BTreeMap<u32, LinkFaults>,
         fault_events: &'a [(u64, FaultEvent)],
     ) -> Slice<'a> {
@@ -150,7 +155,7 @@ impl<'a> Slice<'a> {
         let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
         let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
         let by_event = eager || routing_changes;
-        let lookahead = Lookahead::new(plan, cut, by_event);
+        let lookahead = Lookahead::new(plan, cut, by_event || programs.signals());
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
         let first_host_stop = layout.links.len() as u32 - first_port;
@@ -179,10 +184,10 @@ impl<'a> Slice<'a> {
             buffered: Vec::new(),
             hosts: Vec::new(),
             first_host: cut.nodes[index][0].start,
-            triggers: plan.triggers.iter().map(|t| (t.needed.max(1), Vec::new())).collect(),
+            programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
-            flows: vec![FlowRecord::default(); plan.flows.len()],
+            records,
             under_way: BTreeMap::new(),
             times: Vec::new(),
             packets: PacketCounters::default(),
@@ -206,7 +211,9 @@ impl<'a> Slice<'a> {
         slice.make_ports();
         slice.make_hosts();
         slice.mark_ports(faults);
-        slice.schedule_starts();
+        for host in 0..slice.hosts.len() {
+            slice.come_back(host, 0);
+        }
         slice
     }
 
@@ -308,7 +315,11 @@ impl<'a> Slice<'a> {
 
     fn make_hosts(&mut self) {
         let range = self.cut.nodes[self.index][0].clone();
-        self.hosts = range.clone().map(|h| Host::new(Endpoint::new(HostId(h)))).collect();
+        self.hosts = range
+            .clone()
+            .zip(&self.programs)
+            .map(|(h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0))
+            .collect();
         let environments: Vec<Environment> =
             self.plan.profiles.iter().map(|p| environment(&self.plan.topology, &self.plan.ports, p)).collect();
         for (index, (connection, &(at_source, at_destination))) in
@@ -333,20 +344,6 @@ impl<'a> Slice<'a> {
                         random,
                     });
                 }
-            }
-        }
-    }
-
-    fn schedule_starts(&mut self) {
-        for (index, flow) in self.plan.flows.iter().enumerate() {
-            match flow.start {
-                Start::At(time) => {
-                    let source = self.plan.connections[flow.connection as usize].source;
-                    if self.cut.slice_of_host(source) == self.index {
-                        self.send_release(time.0, index as u32);
-                    }
-                }
-                Start::On(trigger, _) => self.triggers[trigger as usize].1.push(index as u32),
             }
         }
     }

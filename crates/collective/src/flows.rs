@@ -1,0 +1,264 @@
+//! Flows of a plan as a program: messages that are posted at their instants, or when triggers release them.
+
+use std::collections::VecDeque;
+use strandway_fabric::Plan;
+use strandway_fabric::plan::Start;
+use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::message::Message;
+use strandway_proto::{HostId, MessageId, Span, Time};
+
+/// What the programs of all hosts share: the plan, and who starts which flow when.
+#[derive(Debug)]
+pub struct FlowTable<'a> {
+    plan: &'a Plan,
+    /// Flows that start at an instant, host by host, in order of time and then of number.
+    starts: Vec<u32>,
+    /// Where each host's part of `starts` begins; one more entry than hosts.
+    bounds: Vec<u32>,
+    /// Flows that wait for each trigger, trigger by trigger, and where each trigger's part begins.
+    waiting: Vec<u32>,
+    waiting_bounds: Vec<u32>,
+    /// How many flows start at each host, either way.
+    counts: Vec<u32>,
+    /// News between hosts takes this long.
+    news: Span,
+}
+
+/// Sorts the numbers of items by group: the numbers, and where each group begins.
+fn grouped(groups: usize, items: impl Iterator<Item = (usize, u32)> + Clone) -> (Vec<u32>, Vec<u32>) {
+    let mut bounds = vec![0u32; groups + 1];
+    for (group, _) in items.clone() {
+        bounds[group + 1] += 1;
+    }
+    for i in 0..groups {
+        bounds[i + 1] += bounds[i];
+    }
+    let mut next = bounds.clone();
+    let mut sorted = vec![0; bounds[groups] as usize];
+    for (group, item) in items {
+        sorted[next[group] as usize] = item;
+        next[group] += 1;
+    }
+    (sorted, bounds)
+}
+
+impl<'a> FlowTable<'a> {
+    /// The table of a plan's flows.
+    pub fn new(plan: &'a Plan) -> FlowTable<'a> {
+        let numbered = || plan.flows.iter().zip(0u32..);
+        let starting = numbered().filter_map(|(flow, index)| match flow.start {
+            Start::At(_) => Some((plan.connections[flow.connection as usize].source.0 as usize, index)),
+            Start::On(..) => None,
+        });
+        let hosts = plan.topology.hosts() as usize;
+        let (mut starts, bounds) = grouped(hosts, starting);
+        for host in 0..hosts {
+            starts[bounds[host] as usize..bounds[host + 1] as usize].sort_by_key(|&flow| {
+                match plan.flows[flow as usize].start {
+                    Start::At(at) => (at, flow),
+                    Start::On(..) => (Time::NEVER, flow),
+                }
+            });
+        }
+        let released = numbered().filter_map(|(flow, index)| match flow.start {
+            Start::On(trigger, _) => Some((trigger as usize, index)),
+            Start::At(_) => None,
+        });
+        let (waiting, waiting_bounds) = grouped(plan.triggers.len(), released);
+        let mut counts = vec![0; hosts];
+        for flow in &plan.flows {
+            counts[plan.connections[flow.connection as usize].source.0 as usize] += 1;
+        }
+        FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts, news: plan.topology.shortest_latency() }
+    }
+
+    /// The flows that wait for a trigger.
+    fn waiting(&self, trigger: u32) -> &[u32] {
+        let bounds = &self.waiting_bounds;
+        &self.waiting[bounds[trigger as usize] as usize..bounds[trigger as usize + 1] as usize]
+    }
+
+    fn source(&self, flow: u32) -> HostId {
+        self.plan.connections[self.plan.flows[flow as usize].connection as usize].source
+    }
+
+    /// The host that counts a trigger: where the first flow that waits for it starts.
+    fn home(&self, trigger: u32) -> Option<HostId> {
+        self.waiting(trigger).first().map(|&flow| self.source(flow))
+    }
+
+    /// Does one host's program ever signal another's: is a trigger counted on another host than it is fired on, or does it start
+    /// a flow on another one?
+    pub fn signals(&self) -> bool {
+        let elsewhere = |trigger: u32| {
+            let home = self.home(trigger);
+            self.waiting(trigger).iter().any(|&flow| Some(self.source(flow)) != home)
+        };
+        (0..self.plan.triggers.len() as u32).any(elsewhere)
+            || self.plan.flows.iter().any(|flow| {
+                let connection = &self.plan.connections[flow.connection as usize];
+                [(flow.on_sent, connection.source), (flow.on_received, connection.destination)]
+                    .into_iter()
+                    .any(|(on, host)| on.and_then(|t| self.home(t)).is_some_and(|home| home != host))
+            })
+    }
+
+    /// Signals that a run can hold have an order below this.
+    pub fn orders(plan: &Plan) -> u32 {
+        3 * plan.flows.len() as u32
+    }
+}
+
+/// The flows that one host posts, and the triggers that it counts.
+///
+/// A trigger is counted at the host where the first flow that waits for it starts. News from another host to there, and from
+/// there to another host, takes one [`shortest_latency`](strandway_fabric::Topology::shortest_latency) each.
+#[derive(Debug)]
+pub struct Flows<'a> {
+    table: &'a FlowTable<'a>,
+    host: HostId,
+    /// The next flow that starts at an instant, and the end of this host's part.
+    next: u32,
+    end: u32,
+    /// How often each trigger that has fired must still fire, by number.
+    counts: Vec<(u32, u32)>,
+    /// Flows that a trigger has released, with the instants at which they are posted, in order.
+    released: Vec<(Time, u32)>,
+    actions: VecDeque<Action>,
+    /// Flows of this host that have not finished.
+    left: u32,
+}
+
+impl<'a> Flows<'a> {
+    /// The program of a host.
+    pub fn new(table: &'a FlowTable<'a>, host: HostId) -> Flows<'a> {
+        let next = table.bounds[host.0 as usize];
+        let end = table.bounds[host.0 as usize + 1];
+        let left = table.counts[host.0 as usize];
+        Flows { table, host, next, end, counts: Vec::new(), released: Vec::new(), actions: VecDeque::new(), left }
+    }
+
+    /// The instant at which the next flow starts that waits for its time only.
+    fn next_start(&self) -> Time {
+        if self.next == self.end {
+            return Time::NEVER;
+        }
+        match self.table.plan.flows[self.table.starts[self.next as usize] as usize].start {
+            Start::At(at) => at,
+            Start::On(..) => Time::NEVER,
+        }
+    }
+
+    fn post(&self, flow: u32) -> Action {
+        let plan = &self.table.plan.flows[flow as usize];
+        let connection = &self.table.plan.connections[plan.connection as usize];
+        let channel = Channel { peer: connection.destination, number: plan.connection, profile: connection.profile };
+        Action::Post { channel, message: Message { id: MessageId(flow), bytes: plan.bytes } }
+    }
+
+    /// A flow that ended here fires a trigger; `order` tells such news apart.
+    fn pull(&mut self, now: Time, trigger: u32, order: u32) {
+        match self.table.home(trigger) {
+            Some(home) if home == self.host => self.fire(now, trigger),
+            Some(home) => {
+                let at = now + self.table.news;
+                self.actions.push_back(Action::Signal { to: home, at, order, word: trigger });
+            }
+            None => {}
+        }
+    }
+
+    /// A trigger was fired; when that was the last time it needed, its flows begin.
+    fn fire(&mut self, now: Time, trigger: u32) {
+        let plan = self.table.plan;
+        let at = match self.counts.binary_search_by_key(&trigger, |c| c.0) {
+            Ok(at) => at,
+            Err(at) => {
+                self.counts.insert(at, (trigger, plan.triggers[trigger as usize].needed.max(1)));
+                at
+            }
+        };
+        let needed = &mut self.counts[at].1;
+        if *needed == 0 {
+            return;
+        }
+        *needed -= 1;
+        if *needed > 0 {
+            return;
+        }
+        for &flow in self.table.waiting(trigger) {
+            let Start::On(_, delay) = plan.flows[flow as usize].start else { continue };
+            let source = self.table.source(flow);
+            if source == self.host {
+                let due = (now + delay, flow);
+                let place = self.released.partition_point(|r| *r < due);
+                self.released.insert(place, due);
+            } else {
+                let at = now + delay + self.table.news;
+                let order = 2 * plan.flows.len() as u32 + flow;
+                self.actions.push_back(Action::Signal { to: source, at, order, word: flow });
+            }
+        }
+        if let Some(then) = plan.triggers[trigger as usize].then {
+            let there = self.table.home(then);
+            assert!(there.is_none_or(|h| h == self.host), "trigger {then} is not counted where {trigger} is");
+            self.fire(now, then);
+        }
+    }
+}
+
+impl Application for Flows<'_> {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        let flows = &self.table.plan.flows;
+        match *event {
+            Event::Sent { message } => {
+                self.left = self.left.saturating_sub(1);
+                if let Some(trigger) = flows[message.0 as usize].on_sent {
+                    self.pull(now, trigger, 2 * message.0);
+                }
+            }
+            Event::Received { message, .. } => {
+                if let Some(trigger) = flows[message.0 as usize].on_received {
+                    self.pull(now, trigger, 2 * message.0 + 1);
+                }
+            }
+            Event::Signal { order, word } if order >= 2 * flows.len() as u32 => {
+                let action = self.post(word);
+                self.actions.push_back(action);
+            }
+            Event::Signal { word, .. } => self.fire(now, word),
+            // What is not finished stays unfinished, and the report says so.
+            Event::Failed { .. } | Event::Letter { .. } => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        // One at a time: what the first one sends leaves before the next one is posted.
+        if self.next_start() <= now && self.released.first().is_none_or(|r| r.0 > now) {
+            let flow = self.table.starts[self.next as usize];
+            self.next += 1;
+            let action = self.post(flow);
+            self.actions.push_back(action);
+        }
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        let &(at, flow) = self.released.first()?;
+        if at > now {
+            return None;
+        }
+        self.released.remove(0);
+        Some(self.post(flow))
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.next_start().min(self.released.first().map_or(Time::NEVER, |r| r.0))
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+}

@@ -1,0 +1,139 @@
+//! The seat for the program of a host: the third engine, between an [`Endpoint`](crate::Endpoint) and whoever wants something.
+//!
+//! A program posts messages, hears what became of them, and decides what comes next. Like an endpoint it owns no socket, clock,
+//! thread or payload: a world tells it what happened (`handle_…`) and asks what to do (`poll_…`). The simulator and the loop
+//! over sockets drive the same program.
+
+use crate::letter::Letter;
+use crate::message::Message;
+use crate::packet::{HostId, MessageId};
+use crate::units::{Bytes, Time};
+
+/// One of the connections from this host to another: both programs and both worlds know it by this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Channel {
+    /// The host at the other end.
+    pub peer: HostId,
+    /// Which of the connections to that host. Numbers below the plan's number of connections are indices into the plan's
+    /// connections, which are open from the start. Others open at first use.
+    pub number: u32,
+    /// Index of its profile; for channels that open at first use.
+    pub profile: u16,
+}
+
+/// Something that a program is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message of ours is wholly acknowledged.
+    Sent {
+        /// Our number for it.
+        message: MessageId,
+    },
+    /// A peer's message is wholly here.
+    Received {
+        /// The peer's number for it.
+        message: MessageId,
+        /// Its length.
+        bytes: Bytes,
+    },
+    /// A connection to or from this host ended: what is not finished on it never will be.
+    Failed {
+        /// The host at the other end.
+        peer: HostId,
+    },
+    /// A letter is here.
+    Letter {
+        /// Its sender.
+        from: HostId,
+        /// What it says.
+        letter: Letter,
+    },
+    /// A signal is here ([`Action::Signal`]).
+    Signal {
+        /// Its place among signals that arrive at one instant.
+        order: u32,
+        /// What it says.
+        word: u32,
+    },
+}
+
+/// Something that a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Posts a message.
+    Post {
+        /// To whom, over which connection.
+        channel: Channel,
+        /// Its number and length. The number is unique among all that the run's programs post.
+        message: Message,
+    },
+    /// Sends a letter. It may be lost.
+    Letter {
+        /// To whom, over which connection.
+        channel: Channel,
+        /// What it says.
+        letter: Letter,
+    },
+    /// Closes a channel that opened at first use, once nothing is under way on it. A later message opens it again.
+    Close {
+        /// Which one.
+        channel: Channel,
+    },
+    /// Tells another program something outside the network, at an instant of the caller's choice: news of imported
+    /// dependencies between hosts, which no packet carries. Not on real nodes in several processes.
+    Signal {
+        /// To whom.
+        to: HostId,
+        /// When it is there.
+        at: Time,
+        /// Its place among signals that arrive at one instant at one host: unique for each of them.
+        order: u32,
+        /// What it says.
+        word: u32,
+    },
+    /// Tells whoever measures.
+    Note(Note),
+}
+
+/// Something worth knowing that a program has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Which of the run's programs, as whoever started them numbers them: a collective, a job.
+    pub program: u32,
+    /// Which of its members.
+    pub member: u32,
+    /// What it has reached.
+    pub mark: Mark,
+}
+
+/// What a member of a program has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// It has begun.
+    Begun,
+    /// Everything that it waits for has arrived.
+    Received,
+    /// Everything has arrived, here and from here.
+    Finished,
+}
+
+/// A program at a host.
+///
+/// A world calls `handle_event` and `handle_timeout` as things happen, each followed by `poll_action` until that returns
+/// `None`, and comes back at `poll_timeout`. Time is an argument and never runs backwards.
+pub trait Application: Send {
+    /// Something happened.
+    fn handle_event(&mut self, now: Time, event: &Event);
+
+    /// The instant of [`Application::poll_timeout`] has come.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// The next thing to do now.
+    fn poll_action(&mut self, now: Time) -> Option<Action>;
+
+    /// When to come back at the latest; [`Time::NEVER`] to wait for events only.
+    fn poll_timeout(&self) -> Time;
+
+    /// Has it done all that it set out to do? A run in which all programs are done has finished.
+    fn is_done(&self) -> bool;
+}

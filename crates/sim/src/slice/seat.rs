@@ -1,0 +1,150 @@
+//! The seat of a host's program: what it is told, what it does, and where the time of its flows goes.
+
+use super::{Crossing, Slice};
+use strandway_fabric::measure::FlowTime;
+use strandway_proto::account::Spent;
+use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{ConnectionId, Event as Told, Message};
+
+/// A flow that is under way.
+pub(super) struct Posted {
+    at: u64,
+    /// Where its connection's time had gone when it was posted, or when its first packet left.
+    spent: Spent,
+    /// Does it wait for earlier flows of its connection?
+    behind: bool,
+    /// For how long it did.
+    waited: Span,
+    /// Where its connection's time had gone when its last packet left for the first time.
+    sent: Option<Spent>,
+}
+
+impl Slice<'_> {
+    /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
+    #[inline]
+    pub(super) fn tell(&mut self, h: usize, now: u64) -> bool {
+        let mut any = false;
+        while let Some(told) = self.hosts[h].endpoint.poll_event() {
+            any = true;
+            let event = self.witness(h, now, told);
+            self.programs[h].handle_event(Time(now), &event);
+        }
+        if any {
+            self.act(h, now);
+        }
+        any
+    }
+
+    /// Writes down what an endpoint has told.
+    fn witness(&mut self, h: usize, now: u64, told: Told) -> Event {
+        match told {
+            Told::Sent { message, .. } => {
+                self.records.finish(message.0, Time(now));
+                self.end_flow(h, message.0, now);
+                self.finished += 1;
+                self.finished_at = self.finished_at.max(now);
+                Event::Sent { message }
+            }
+            Told::Received { message, bytes, .. } => {
+                self.records.receive(message.0, Time(now));
+                Event::Received { message, bytes }
+            }
+            Told::Failed { connection } => Event::Failed { peer: self.hosts[h].endpoint.peer(connection) },
+        }
+    }
+
+    /// Does what a host's program wants done now.
+    pub(super) fn act(&mut self, h: usize, now: u64) {
+        while let Some(action) = self.programs[h].poll_action(Time(now)) {
+            match action {
+                Action::Post { channel, message } => self.post(h, channel, message, now),
+                Action::Signal { to, at, order, word } => {
+                    let target = self.cut.slice_of_host(to);
+                    if target == self.index {
+                        self.send_signal(at.0, to.0, order, word);
+                    } else {
+                        self.outbox[target].push(Crossing::Signal { time: at.0, to: to.0, order, word });
+                    }
+                }
+                Action::Letter { .. } | Action::Close { .. } | Action::Note(_) => {}
+            }
+        }
+        let host = &mut self.hosts[h];
+        host.wake_at = self.programs[h].poll_timeout().0;
+        host.ask_again_at = 0;
+    }
+
+    /// A signal is on its way to the program of a host of this slice.
+    pub(super) fn send_signal(&mut self, time: u64, to: u32, order: u32, word: u32) {
+        self.calendar.note(time, self.host_stop(to), self.sources.signal + order, word);
+    }
+
+    /// Our end of a channel.
+    fn connection(&self, channel: Channel) -> ConnectionId {
+        self.cut.ends[channel.number as usize].0
+    }
+
+    /// A program posts a message.
+    fn post(&mut self, h: usize, channel: Channel, message: Message, now: u64) {
+        let flow = message.id.0;
+        self.records.start(flow, Time(now));
+        let connection = self.connection(channel);
+        let host = &mut self.hosts[h];
+        let behind = self.plan.accounts && host.endpoint.has_unsent(connection);
+        host.endpoint.post(Time(now), connection, message);
+        if !self.plan.accounts {
+            return;
+        }
+        let spent = host.endpoint.spent(Time(now), connection);
+        self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
+    }
+
+    /// The first or the last packet of a flow leaves for the first time. If its connection was busy with earlier flows until
+    /// the first one, it waited for them; after the last one, what the connection does is done for later flows.
+    pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
+        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
+        let Some(posted) = self.under_way.get_mut(&flow) else { return };
+        let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+        if posted.behind {
+            posted.behind = false;
+            posted.waited = Span(now - posted.at);
+            posted.spent = spent;
+        }
+        if last {
+            posted.sent = Some(spent);
+        }
+    }
+
+    /// Where the time of a flow went that has finished at `now`, or is under way.
+    fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
+        let Some(posted) = self.under_way.remove(&flow) else { return };
+        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
+        let time = if posted.behind {
+            FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
+        } else {
+            let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+            let sent = posted.sent.unwrap_or(spent);
+            let mut mine = sent.since(&posted.spent);
+            mine += spent.since(&sent).awaiting();
+            FlowTime { behind: posted.waited, spent: mine }
+        };
+        debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
+        self.times.push((flow, time));
+    }
+
+    /// Ends the accounts of all flows that are not finished at `now`.
+    pub(crate) fn close_accounts(&mut self, now: u64) {
+        let left: Vec<u32> = self.under_way.keys().copied().collect();
+        for flow in left {
+            let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
+            let h = (source.0 - self.first_host) as usize;
+            self.end_flow(h, flow, now.max(self.hosts[h].now));
+        }
+    }
+
+    /// Have the programs of all hosts done what they set out to do?
+    pub(crate) fn is_done(&self) -> bool {
+        self.programs.iter().all(Application::is_done)
+    }
+}
