@@ -3,6 +3,7 @@
 mod calendar;
 mod control;
 mod event;
+mod fingerprint;
 mod meeting;
 mod pool;
 mod port;

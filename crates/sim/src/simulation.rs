@@ -5,6 +5,7 @@
 //! and go on. What happens, and in which order, depends neither on the number of slices nor on the length of windows.
 
 use crate::control::Control;
+use crate::fingerprint::Fingerprint;
 use crate::meeting::Meeting;
 use crate::records::Records;
 use crate::slice::{Crossing, Cut, Slice, Taken};
@@ -17,7 +18,6 @@ use strandway_fabric::measure::{
 };
 use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
-use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
 
@@ -65,9 +65,11 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
     };
+    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.fingerprints).copied().collect();
     let mut measured = merge(plan, &cut, slices, end, Time(simulated));
     measured.flows = records.into_flows();
-    measured.digest = digest(&measured);
+    measured.digest = digest(&hosts, &measured);
+    measured.rows_digest = rows_digest(&measured);
     measured
 }
 
@@ -251,30 +253,35 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.pauses += one.pauses;
 }
 
-/// A fingerprint of every flow's times, every connection's and every link's counters, in their order.
-fn digest(m: &Measurements) -> u64 {
-    let mut hash = 0x5354_5241_4e44_5741;
-    let mut add = |value: u64| hash = mix64(hash ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// The digest as it was defined first: a row per flow, then every connection's and every link's counters.
+fn rows_digest(m: &Measurements) -> u64 {
+    let mut hash = Fingerprint::new();
     for flow in &m.flows {
-        for time in [flow.started, flow.received, flow.finished] {
-            add(time.map_or(u64::MAX, |t| t.0));
-        }
+        hash.add([flow.started, flow.received, flow.finished].map(|time| time.map_or(u64::MAX, |t| t.0)));
     }
+    add_counters(&mut hash, m);
+    hash.value()
+}
+
+/// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every
+/// link's counters, in the plan's order.
+fn digest(hosts: &[Fingerprint], m: &Measurements) -> u64 {
+    let mut hash = Fingerprint::new();
+    for host in hosts {
+        hash.add([host.value()]);
+    }
+    add_counters(&mut hash, m);
+    hash.value()
+}
+
+fn add_counters(hash: &mut Fingerprint, m: &Measurements) {
     for c in &m.connections {
-        for value in [c.sent, c.retransmitted, c.acks, c.delivered_bytes, c.duplicates, c.marked, c.trimmed, c.timeouts]
-        {
-            add(value);
-        }
+        hash.add([c.sent, c.retransmitted, c.acks, c.delivered_bytes, c.duplicates, c.marked, c.trimmed, c.timeouts]);
     }
     for l in &m.links {
-        for value in
-            [l.packets, l.bytes, u64::from(l.marked), u64::from(l.dropped), u64::from(l.trimmed), l.queue_max.0]
-        {
-            add(value);
-        }
+        hash.add([l.packets, l.bytes, u64::from(l.marked), u64::from(l.dropped), u64::from(l.trimmed), l.queue_max.0]);
     }
-    add(m.packet_hops);
-    hash
+    hash.add([m.packet_hops]);
 }
 
 #[cfg(test)]

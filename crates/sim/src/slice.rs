@@ -17,6 +17,7 @@ mod watch;
 use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
+use crate::fingerprint::Fingerprint;
 use crate::pool::Pool;
 use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
@@ -160,6 +161,8 @@ pub(crate) struct Slice<'a> {
     first_host: u32,
     /// The program of each host.
     programs: Vec<AnyApplication<'a>>,
+    /// A hash of what each host's program posted and was told.
+    pub(crate) fingerprints: Vec<Fingerprint>,
     pub(crate) outbox: Vec<Vec<Crossing>>,
     pub(crate) now: u64,
     /// The rows of all flows; hosts of all slices write into them.

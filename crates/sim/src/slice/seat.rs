@@ -20,6 +20,12 @@ pub(super) struct Posted {
     sent: Option<Spent>,
 }
 
+/// What a fingerprint is told happened.
+const STARTED: u64 = 0;
+const RECEIVED: u64 = 1;
+const FINISHED: u64 = 2;
+const FAILED: u64 = 3;
+
 impl Slice<'_> {
     /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
     #[inline]
@@ -40,6 +46,7 @@ impl Slice<'_> {
     fn witness(&mut self, h: usize, now: u64, told: Told) -> Event {
         match told {
             Told::Sent { message, .. } => {
+                self.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
                 self.records.finish(message.0, Time(now));
                 self.end_flow(h, message.0, now);
                 self.finished += 1;
@@ -47,10 +54,14 @@ impl Slice<'_> {
                 Event::Sent { message }
             }
             Told::Received { message, bytes, .. } => {
+                self.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
                 self.records.receive(message.0, Time(now));
                 Event::Received { message, bytes }
             }
-            Told::Failed { connection } => Event::Failed { peer: self.hosts[h].endpoint.peer(connection) },
+            Told::Failed { connection } => {
+                self.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
+                Event::Failed { peer: self.hosts[h].endpoint.peer(connection) }
+            }
         }
     }
 
@@ -89,6 +100,7 @@ impl Slice<'_> {
     fn post(&mut self, h: usize, channel: Channel, message: Message, now: u64) {
         let flow = message.id.0;
         self.records.start(flow, Time(now));
+        self.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(channel);
         let host = &mut self.hosts[h];
         let behind = self.plan.accounts && host.endpoint.has_unsent(connection);

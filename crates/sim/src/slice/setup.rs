@@ -6,6 +6,7 @@ use super::watch::Sampler;
 use super::{FaultEvent, LinkFaults, Slice, Sources};
 use crate::calendar::{Calendar, Order};
 use crate::event::{Event, EventQueue};
+use crate::fingerprint::Fingerprint;
 use crate::pool::Pool;
 use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
@@ -184,6 +185,7 @@ impl<'a> Slice<'a> {
             buffered: Vec::new(),
             hosts: Vec::new(),
             first_host: cut.nodes[index][0].start,
+            fingerprints: vec![Fingerprint::new(); cut.nodes[index][0].len()],
             programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
