@@ -11,8 +11,6 @@ pub struct Measurements {
     /// A fingerprint: host by host what its program posted and was told, and when; then every connection's and every link's
     /// counters.
     pub digest: u64,
-    /// The same as it was defined first: of every flow's times and every link's counters.
-    pub rows_digest: u64,
     /// How the run ended.
     pub end: End,
     /// When the last flow finished, or the run was cut short.

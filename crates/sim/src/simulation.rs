@@ -69,7 +69,6 @@ fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
     let mut measured = merge(plan, &cut, slices, end, Time(simulated));
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
-    measured.rows_digest = rows_digest(&measured);
     measured
 }
 
@@ -251,16 +250,6 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.nacks += one.nacks;
     all.notifications += one.notifications;
     all.pauses += one.pauses;
-}
-
-/// The digest as it was defined first: a row per flow, then every connection's and every link's counters.
-fn rows_digest(m: &Measurements) -> u64 {
-    let mut hash = Fingerprint::new();
-    for flow in &m.flows {
-        hash.add([flow.started, flow.received, flow.finished].map(|time| time.map_or(u64::MAX, |t| t.0)));
-    }
-    add_counters(&mut hash, m);
-    hash.value()
 }
 
 /// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every
