@@ -48,7 +48,7 @@ impl<'a> FlowTable<'a> {
         let numbered = || plan.flows.iter().zip(0u32..);
         let starting = numbered().filter_map(|(flow, index)| match flow.start {
             Start::At(_) => Some((plan.connections[flow.connection as usize].source.0 as usize, index)),
-            Start::On(..) => None,
+            Start::On(..) | Start::Program => None,
         });
         let hosts = plan.topology.hosts() as usize;
         let (mut starts, bounds) = grouped(hosts, starting);
@@ -56,18 +56,19 @@ impl<'a> FlowTable<'a> {
             starts[bounds[host] as usize..bounds[host + 1] as usize].sort_by_key(|&flow| {
                 match plan.flows[flow as usize].start {
                     Start::At(at) => (at, flow),
-                    Start::On(..) => (Time::NEVER, flow),
+                    Start::On(..) | Start::Program => (Time::NEVER, flow),
                 }
             });
         }
         let released = numbered().filter_map(|(flow, index)| match flow.start {
             Start::On(trigger, _) => Some((trigger as usize, index)),
-            Start::At(_) => None,
+            Start::At(_) | Start::Program => None,
         });
         let (waiting, waiting_bounds) = grouped(plan.triggers.len(), released);
         let mut counts = vec![0; hosts];
         for flow in &plan.flows {
-            counts[plan.connections[flow.connection as usize].source.0 as usize] += 1;
+            let posted = flow.start != Start::Program;
+            counts[plan.connections[flow.connection as usize].source.0 as usize] += u32::from(posted);
         }
         FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts, news: plan.topology.shortest_latency() }
     }
@@ -85,6 +86,11 @@ impl<'a> FlowTable<'a> {
     /// The host that counts a trigger: where the first flow that waits for it starts.
     fn home(&self, trigger: u32) -> Option<HostId> {
         self.waiting(trigger).first().map(|&flow| self.source(flow))
+    }
+
+    /// Has a host no flow to post and no trigger to count or fire?
+    pub(crate) fn starts_nothing_at(&self, host: HostId) -> bool {
+        self.counts[host.0 as usize] == 0 && self.plan.triggers.is_empty()
     }
 
     /// Does one host's program ever signal another's: is a trigger counted on another host than it is fired on, or does it start
@@ -145,7 +151,7 @@ impl<'a> Flows<'a> {
         }
         match self.table.plan.flows[self.table.starts[self.next as usize] as usize].start {
             Start::At(at) => at,
-            Start::On(..) => Time::NEVER,
+            Start::On(..) | Start::Program => Time::NEVER,
         }
     }
 

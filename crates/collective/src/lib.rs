@@ -3,14 +3,18 @@
 pub mod bandwidth;
 mod bound;
 pub mod flows;
+pub mod group;
 pub mod member;
+pub mod participant;
 pub mod placement;
 pub mod programs;
 pub mod schedule;
 
 pub use bandwidth::{Bandwidth, bandwidth};
 pub use flows::{FlowTable, Flows};
+pub use group::Group;
 pub use member::Member;
+pub use participant::Participant;
 pub use placement::{Placement, PlacementError};
 pub use programs::{AnyApplication, Programs};
 pub use schedule::{Algorithm, Collective, Rank, Receive, Schedule, ScheduleError, Send};

@@ -20,8 +20,9 @@ use std::fmt;
 pub struct Member {
     schedule: Schedule,
     rank: Rank,
-    /// Per message of this rank: what has happened to it.
-    states: Vec<State>,
+    /// Per message of this rank four bits: what has happened to the one that it sends in a step, and to the one that it receives
+    /// in the same step.
+    states: Vec<u8>,
     /// Messages that wait for nothing any more, in the order in which that came about.
     ready: VecDeque<u32>,
     /// Receives still to come.
@@ -30,14 +31,11 @@ pub struct Member {
     owed: u32,
 }
 
-/// What a rank knows of the message that it sends in a step, and of the one that it receives in the same step.
-#[derive(Clone, Copy, Debug, Default)]
-struct State {
-    received: bool,
-    ready: bool,
-    posted: bool,
-    sent: bool,
-}
+/// What can have happened to a message.
+const RECEIVED: u8 = 1;
+const READY: u8 = 2;
+const POSTED: u8 = 4;
+const SENT: u8 = 8;
 
 /// Word of a message that the schedule does not have, at least not from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +57,16 @@ impl Member {
         let mut member = Member {
             schedule,
             rank,
-            states: vec![State::default(); messages as usize],
+            states: vec![0; messages.div_ceil(2) as usize],
             ready: VecDeque::new(),
             missing: messages,
             owed: messages,
         };
+        // What waits for nothing comes first.
         for index in 0..messages {
-            member.consider(index);
+            if !member.consider(index) {
+                break;
+            }
         }
         member
     }
@@ -79,8 +80,7 @@ impl Member {
         if self.schedule.receive(self.rank, index).from != from {
             return Err(Unexpected);
         }
-        let state = &mut self.states[index as usize];
-        if !std::mem::replace(&mut state.received, true) {
+        if !self.set(index, RECEIVED) {
             self.missing -= 1;
             self.consider_some(self.schedule.released_by_receipt(index));
         }
@@ -93,11 +93,10 @@ impl Member {
     /// If this rank has not handed out such a message; nothing has changed then.
     pub fn handle_sent(&mut self, place: Place) -> Result<(), Unexpected> {
         let index = self.index(place)?;
-        let state = &mut self.states[index as usize];
-        if !state.posted {
+        if !self.is(index, POSTED) {
             return Err(Unexpected);
         }
-        if !std::mem::replace(&mut state.sent, true) {
+        if !self.set(index, SENT) {
             self.owed -= 1;
             self.consider_some(self.schedule.released_by_end(index));
         }
@@ -107,9 +106,14 @@ impl Member {
     /// The next message that waits for nothing any more.
     pub fn poll_send(&mut self) -> Option<Send> {
         let index = self.ready.pop_front()?;
-        self.states[index as usize].posted = true;
+        self.set(index, POSTED);
         self.consider_some(self.schedule.released_by_posting(index));
         Some(self.schedule.send(self.rank, index))
+    }
+
+    /// How many messages wait for nothing any more.
+    pub fn ready(&self) -> u32 {
+        self.ready.len() as u32
     }
 
     /// Has everything arrived that this rank's result is made of?
@@ -135,16 +139,28 @@ impl Member {
         }
     }
 
-    /// Puts a message among those that can go, if nothing is in its way.
-    fn consider(&mut self, index: u32) {
+    /// Puts a message among those that can go, if nothing is in its way. False if something is.
+    fn consider(&mut self, index: u32) -> bool {
         let after = self.schedule.send(self.rank, index).after;
-        let state = |place: Place| self.states[self.schedule.index(place) as usize];
-        let free = after.received.is_none_or(|(_, p)| state(p).received)
-            && after.posted.is_none_or(|p| state(p).posted)
-            && after.sent.is_none_or(|p| state(p).sent);
-        if free && !std::mem::replace(&mut self.states[index as usize].ready, true) {
+        let is = |place: Place, what: u8| self.is(self.schedule.index(place), what);
+        let free = after.received.is_none_or(|(_, p)| is(p, RECEIVED))
+            && after.posted.is_none_or(|p| is(p, POSTED))
+            && after.sent.is_none_or(|p| is(p, SENT));
+        if free && !self.set(index, READY) {
             self.ready.push_back(index);
         }
+        free
+    }
+
+    fn is(&self, index: u32, what: u8) -> bool {
+        self.states[index as usize / 2] >> (4 * (index % 2)) & what != 0
+    }
+
+    /// Notes that something has happened to a message. True if it had happened before.
+    fn set(&mut self, index: u32, what: u8) -> bool {
+        let before = self.is(index, what);
+        self.states[index as usize / 2] |= what << (4 * (index % 2));
+        before
     }
 }
 

@@ -1,7 +1,11 @@
 //! The programs of a run: which one sits at each host.
 
 use crate::flows::{FlowTable, Flows};
+use crate::group::Group;
+use crate::participant::Participant;
+use crate::schedule::Rank;
 use std::fmt;
+use std::ops::Range;
 use strandway_fabric::Plan;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{HostId, Time};
@@ -10,6 +14,10 @@ use strandway_proto::{HostId, Time};
 pub enum AnyApplication<'a> {
     /// The plan's flows.
     Flows(Flows<'a>),
+    /// A rank of a collective.
+    Member(Participant<'a>),
+    /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
+    Several(Several<'a>),
     /// A program of one's own.
     Custom(Box<dyn Application + 'a>),
 }
@@ -18,6 +26,8 @@ impl fmt::Debug for AnyApplication<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AnyApplication::Flows(flows) => flows.fmt(f),
+            AnyApplication::Member(member) => member.fmt(f),
+            AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -28,6 +38,8 @@ macro_rules! each {
     ($any:expr, $program:ident => $call:expr) => {
         match $any {
             AnyApplication::Flows($program) => $call,
+            AnyApplication::Member($program) => $call,
+            AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
     };
@@ -55,21 +67,92 @@ impl Application for AnyApplication<'_> {
     }
 }
 
+/// Programs side by side at one host, each with the numbers of its messages.
+#[derive(Debug)]
+pub struct Several<'a>(Vec<(Range<u32>, AnyApplication<'a>)>);
+
+impl Application for Several<'_> {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        let message = match event {
+            Event::Sent { message } | Event::Received { message, .. } => Some(message.0),
+            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => None,
+        };
+        match message {
+            // Collectives come first: the plan's rows of their messages are no flows of the plan's.
+            Some(number) => {
+                if let Some((_, program)) = self.0.iter_mut().find(|(numbers, _)| numbers.contains(&number)) {
+                    program.handle_event(now, event);
+                }
+            }
+            None => self.0.iter_mut().for_each(|(_, program)| program.handle_event(now, event)),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        // One at a time, the first of those that are due.
+        if let Some((_, program)) = self.0.iter_mut().find(|(_, program)| program.poll_timeout() <= now) {
+            program.handle_timeout(now);
+        }
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        self.0.iter_mut().find_map(|(_, program)| program.poll_action(now))
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.0.iter().map(|(_, program)| program.poll_timeout()).min().unwrap_or(Time::NEVER)
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.iter().all(|(_, program)| program.is_done())
+    }
+}
+
 /// All programs of a run.
 #[derive(Debug)]
 pub struct Programs<'a> {
     flows: FlowTable<'a>,
+    groups: &'a [Group],
+    /// The collectives that have a rank at each host, with that rank: host by host, and where each host's part begins.
+    ranks: Vec<(u32, Rank)>,
+    bounds: Vec<u32>,
 }
 
 impl<'a> Programs<'a> {
-    /// Those of a plan's flows.
-    pub fn new(plan: &'a Plan) -> Programs<'a> {
-        Programs { flows: FlowTable::new(plan) }
+    /// Those of a plan's flows and of collectives, whose numbers of messages do not overlap.
+    pub fn new(plan: &'a Plan, groups: &'a [Group]) -> Programs<'a> {
+        let mut ranks: Vec<(HostId, u32, Rank)> = Vec::new();
+        for (group, number) in groups.iter().zip(0..) {
+            ranks.extend(group.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, Rank(rank))));
+        }
+        ranks.sort_by_key(|&(host, number, _)| (host, number));
+        let bound = |host: u32| ranks.partition_point(|r| r.0.0 < host) as u32;
+        let bounds = (0..=plan.topology.hosts()).map(bound).collect();
+        let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
+        Programs { flows: FlowTable::new(plan), groups, ranks, bounds }
     }
 
     /// The program of one host, at its beginning.
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
-        AnyApplication::Flows(Flows::new(&self.flows, host))
+        let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
+        let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
+        if ranks.is_empty() {
+            return flows;
+        }
+        let member = |&(group, rank): &(u32, Rank)| {
+            let group = &self.groups[group as usize];
+            (group.numbers(), AnyApplication::Member(Participant::new(group, rank)))
+        };
+        let mut all: Vec<_> = self.ranks[ranks].iter().map(member).collect();
+        match all.pop() {
+            Some((_, only)) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
+            Some(last) => {
+                all.push(last);
+                all.push((0..u32::MAX, flows));
+                AnyApplication::Several(Several(all))
+            }
+            None => flows,
+        }
     }
 
     /// Does one host's program ever signal another's?

@@ -1,7 +1,6 @@
 //! Who sends which bytes to whom, and what each message waits for: arithmetic, no tables.
 //!
-//! The one source of truth about the algorithms. [`crate::Member`] executes it message by message; a simulator may instead
-//! unroll it into flows that release each other.
+//! The one source of truth about the algorithms. [`crate::Member`] executes it message by message.
 
 use std::fmt;
 
@@ -226,6 +225,33 @@ impl Schedule {
     /// Messages that every rank sends, and as many receives: one per step and part.
     pub const fn messages(&self) -> u32 {
         self.steps() * self.parts
+    }
+
+    /// How many different ranks every rank sends to.
+    pub const fn peers(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => 1,
+            Algorithm::HalvingDoubling => self.ranks.ilog2(),
+            Algorithm::AllToAll { .. } => self.ranks - 1,
+        }
+    }
+
+    /// Which of its peers a rank sends to in a step: 0 for the peer that it sends to first, and so on.
+    pub const fn peer(&self, step: u32) -> u32 {
+        match self.algorithm {
+            Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => 0,
+            Algorithm::HalvingDoubling => {
+                let half = self.ranks.ilog2();
+                if step < half { step } else { 2 * half - 1 - step }
+            }
+            Algorithm::AllToAll { .. } => step,
+        }
+    }
+
+    /// The length of the shortest message, bytes.
+    pub fn shortest(&self) -> u64 {
+        // The first blocks and parts are the longer ones where they differ.
+        self.range((self.ranks - 1, self.ranks), self.parts - 1).1
     }
 
     /// A message's place in its sender's order.

@@ -79,6 +79,8 @@ pub enum Start {
     /// flow that waits for it starts; news from another host to there, and from there to another host, takes one
     /// [`Topology::shortest_latency`] each, since nothing travels faster than the fabric.
     On(u32, Span),
+    /// When the program that it belongs to posts it: this is but a row to be measured.
+    Program,
 }
 
 /// Something that flows wait for.

@@ -17,6 +17,7 @@ use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strandway_collective::{Group, Programs};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment};
 use strandway_fabric::{Measurements, Plan, Topology};
 use strandway_proto::units::{Span, Time};
@@ -45,11 +46,13 @@ pub struct Experiment {
     pub classes: Vec<String>,
     /// The workload's collectives.
     pub collectives: Vec<CollectivePlan>,
+    /// The same collectives as hosts run them.
+    pub groups: Vec<Group>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
     pub faults: Vec<FaultNote>,
-    /// The names of the plan's triggers: their numbers in the matrix, or empty for triggers that collectives made.
+    /// The names of the plan's triggers: their numbers in the matrix, or empty for triggers of other workloads.
     pub trigger_names: Vec<String>,
     /// Remarks that a reader of results needs beyond the scenario's text.
     pub notes: Vec<String>,
@@ -177,6 +180,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         messages: traffic.messages,
         classes: traffic.classes,
         collectives: traffic.collectives,
+        groups: traffic.groups,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -419,6 +423,18 @@ impl Experiment {
         (!found.is_empty()).then_some(found)
     }
 
+    /// The programs of all hosts.
+    pub fn programs(&self) -> Programs<'_> {
+        Programs::new(&self.plan, &self.groups)
+    }
+
+    /// The collective that a flow of the plan belongs to.
+    pub(crate) fn group_of(&self, flow: u32) -> Option<&Group> {
+        // Numbers of messages rise from group to group.
+        let behind = self.groups.partition_point(|g| g.first_message <= flow);
+        self.groups[..behind].last().filter(|g| g.numbers().contains(&flow))
+    }
+
     /// The connection of the first message of that name (the first, if it is striped over several).
     pub fn connection_of(&self, name: &str) -> Option<u32> {
         let message = *self.message_named(name)?.first()?;
@@ -429,7 +445,7 @@ impl Experiment {
     pub fn start_of(&self, message: &Message) -> Option<Time> {
         match self.plan.flows[message.first as usize].start {
             Start::At(at) => Some(at),
-            Start::On(..) => None,
+            Start::On(..) | Start::Program => None,
         }
     }
 }

@@ -22,7 +22,8 @@ pub struct Outcome {
 /// Runs `experiment` to its end, its time limit, or until `control` stops it.
 pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let began = Instant::now();
-    let measurements = strandway_sim::simulate(&experiment.plan, control);
+    let programs = experiment.programs();
+    let measurements = strandway_sim::simulate_programs(&experiment.plan, &programs, control);
     let wall = began.elapsed().as_secs_f64();
     Outcome { report: Report::new(experiment, &measurements, wall), measurements }
 }

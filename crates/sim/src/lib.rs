@@ -14,4 +14,4 @@ mod simulation;
 mod slice;
 
 pub use control::Control;
-pub use simulation::simulate;
+pub use simulation::{simulate, simulate_programs};

@@ -21,17 +21,21 @@ use strandway_proto::account::Waits;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
 
-/// Runs `plan` to its end, its time limit, or until `control` says stop.
+/// Runs the flows of `plan` to its end, its time limit, or until `control` says stop.
 pub fn simulate(plan: &Plan, control: &Control) -> Measurements {
-    run(plan, control, Cut::new(plan))
+    simulate_programs(plan, &Programs::new(plan, &[]), control)
 }
 
-fn run(plan: &Plan, control: &Control, cut: Cut) -> Measurements {
+/// The same with programs of one's choice at the hosts.
+pub fn simulate_programs(plan: &Plan, programs: &Programs<'_>, control: &Control) -> Measurements {
+    run(plan, programs, control, Cut::new(plan))
+}
+
+fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Measurements {
     let (faults, fault_events) = Slice::schedule(plan);
-    let programs = Programs::new(plan);
     let records = Records::new(plan.flows.len());
     let mut slices: Vec<Slice<'_>> =
-        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, &programs, &records, &faults, &fault_events)).collect();
+        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, programs, &records, &faults, &fault_events)).collect();
     // The limit itself belongs to the run.
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
@@ -365,7 +369,8 @@ mod tests {
             }
             let mut narrow = Cut::new(&plan);
             narrow.narrow = true;
-            let (a, b) = (run(&plan, &Control::new(), Cut::new(&plan)), run(&plan, &Control::new(), narrow));
+            let run = |cut| run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut);
+            let (a, b) = (run(Cut::new(&plan)), run(narrow));
             assert_eq!(a.flows, b.flows, "seed {seed}");
             assert_eq!(a.links, b.links, "seed {seed}");
             assert_eq!((a.digest, a.end, a.simulated), (b.digest, b.end, b.simulated), "seed {seed}");
@@ -380,10 +385,11 @@ mod tests {
         let (mut drops, mut marks) = (0, 0);
         for seed in 0..60 {
             let plan = random_plan(seed);
-            let plain = run(&plan, &Control::new(), Cut::new(&plan));
+            let run = |cut| run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut);
+            let plain = run(Cut::new(&plan));
             let mut cut = Cut::new(&plan);
             cut.queued_only = true;
-            let queued = run(&plan, &Control::new(), cut);
+            let queued = run(cut);
             let late: Vec<(usize, &FlowRecord, &FlowRecord)> = plain
                 .flows
                 .iter()

@@ -1,15 +1,13 @@
-//! Workloads that are collectives: what a scenario says about them, and how their schedules become flows and triggers.
+//! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
 use super::generate::{Maker, fits};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
-use std::collections::BTreeMap;
 use std::ops::Range;
-use strandway_collective::schedule::{After, Place};
-use strandway_collective::{Algorithm, Placement, PlacementError, Rank, Schedule, ScheduleError};
-use strandway_fabric::plan::{Start, TriggerPlan};
+use strandway_collective::{Algorithm, Group, Placement, PlacementError, Rank, Schedule, ScheduleError};
+use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
@@ -191,7 +189,8 @@ impl Maker<'_> {
         }
         let groups = ranks / size;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
-            let messages = self.unroll(&schedule, hosts);
+            let (placed, messages) = self.group(&schedule, hosts);
+            self.traffic.groups.push(placed);
             let (name, group) = match groups {
                 1 => (self.workload.class.clone(), None),
                 _ => (format!("{}/{group}", self.workload.class), Some(group)),
@@ -233,66 +232,35 @@ impl Maker<'_> {
         None
     }
 
-    /// The flows and triggers of one group: one connection per pair, messages on it in the schedule's order.
-    fn unroll(&mut self, schedule: &Schedule, hosts: &[HostId]) -> Range<usize> {
-        let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
+    /// One collective on these hosts: its connections, and a row for every message and every piece of it.
+    fn group(&mut self, schedule: &Schedule, hosts: &[HostId]) -> (Group, Range<usize>) {
         let first = self.traffic.messages.len();
+        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        let group = Group {
+            schedule: *schedule,
+            hosts: hosts.to_vec(),
+            starts,
+            connections: self.workload.common.connections,
+            first_message: self.traffic.flows.len() as u32,
+            first_channel: self.traffic.connections.len() as u32,
+            profile: self.profile,
+            number: self.traffic.groups.len() as u32,
+        };
+        let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
         self.traffic.messages.reserve(ranks as usize * each);
-        self.traffic.flows.reserve(ranks as usize * each * self.workload.common.connections as usize);
-        // The first few messages of each rank wait for nothing, all others have a trigger each, in the same order.
-        let free = schedule.sends(Rank(0)).take_while(|s| s.after == After::default()).count();
-        let triggers = self.traffic.triggers.len();
-        let waiting = ranks as usize * (each - free);
-        self.traffic.triggers.resize(triggers + waiting, TriggerPlan { needed: 0, then: None });
-        let trigger = |rank: u32, index: usize| (triggers + rank as usize * (each - free) + index - free) as u32;
-        for rank in 0..ranks {
-            let begin = Start::At(self.moment(self.workload.common.start));
-            let mut peers: BTreeMap<Rank, Range<u32>> = BTreeMap::new();
-            for (index, send) in schedule.sends(Rank(rank)).enumerate() {
-                let over = match peers.get(&send.to) {
-                    Some(over) => over.clone(),
-                    None => {
-                        let over = self.open(hosts[rank as usize].0, hosts[send.to.0 as usize].0);
-                        peers.insert(send.to, over.clone());
-                        over
-                    }
-                };
-                let start = if index < free { begin } else { Start::On(trigger(rank, index), Span::ZERO) };
-                self.post(over, Bytes(send.bytes), start, None);
+        self.traffic.flows.reserve(ranks as usize * each * group.pieces() as usize);
+        for rank in (0..ranks).map(Rank) {
+            let mut opened = 0;
+            for send in schedule.sends(rank) {
+                if schedule.peer(send.place.step) == opened {
+                    self.open(hosts[rank.0 as usize].0, hosts[send.to.0 as usize].0);
+                    opened += 1;
+                }
+                let over = group.channel(rank, &send, 0).number;
+                self.post(over..over + group.pieces(), Bytes(send.bytes), Start::Program, None);
             }
         }
-        let message = |rank: Rank, place: Place| first + rank.0 as usize * each + schedule.index(place) as usize;
-        for rank in 0..ranks {
-            for (index, send) in schedule.sends(Rank(rank)).enumerate().skip(free) {
-                let mine = trigger(rank, index);
-                let mut needed = 0;
-                if let Some((from, place)) = send.after.received {
-                    let pieces = self.pieces(message(from, place));
-                    needed += pieces.len() as u32;
-                    self.traffic.flows[pieces].iter_mut().for_each(|f| f.on_received = Some(mine));
-                }
-                if let Some(place) = send.after.sent {
-                    let pieces = self.pieces(message(Rank(rank), place));
-                    needed += pieces.len() as u32;
-                    self.traffic.flows[pieces].iter_mut().for_each(|f| f.on_sent = Some(mine));
-                }
-                if let Some(place) = send.after.posted
-                    && let before = schedule.index(place) as usize
-                    && before >= free
-                {
-                    needed += 1;
-                    self.traffic.triggers[trigger(rank, before) as usize].then = Some(mine);
-                }
-                self.traffic.triggers[mine as usize].needed = needed;
-            }
-        }
-        first..self.traffic.messages.len()
-    }
-
-    /// The flows of a message.
-    fn pieces(&self, message: usize) -> Range<usize> {
-        let message = &self.traffic.messages[message];
-        message.first as usize..(message.first + message.pieces) as usize
+        (group, first..self.traffic.messages.len())
     }
 
     /// How long one group takes at least.

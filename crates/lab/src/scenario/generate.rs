@@ -10,6 +10,7 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use strandway_collective::Group;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_proto::path::PathConfig;
@@ -28,6 +29,8 @@ pub(crate) struct Traffic {
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
     pub(crate) collectives: Vec<CollectivePlan>,
+    /// The same collectives as hosts run them.
+    pub(crate) groups: Vec<Group>,
     /// The first is that of the run.
     pub(crate) profiles: Vec<Arc<Profile>>,
 }
@@ -393,6 +396,9 @@ impl Traffic {
             if let Start::At(at) = flow.start {
                 last = last.max(at);
             }
+        }
+        for group in &self.groups {
+            last = last.max(group.starts.iter().copied().max().unwrap_or_default());
         }
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
         (fits(rate, Bytes(most)), last)

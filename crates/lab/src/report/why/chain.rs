@@ -4,6 +4,7 @@
 use super::{Account, Books, Cause, WhyFacts};
 use crate::plan::{Experiment, Message};
 use std::ops::Range;
+use strandway_collective::{Group, Rank};
 use strandway_fabric::plan::Start;
 use strandway_proto::units::{Span, Time};
 
@@ -92,9 +93,11 @@ fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account 
         let Some(started) = flows[flow as usize].started else { break };
         account.merge(&books.account(flow as usize).shortened(end.since(started).0 as f64));
         let before = match plan.flows[flow as usize].start {
-            Start::On(trigger, _) => firings.by_trigger[trigger as usize].filter(|(at, _)| *at <= started),
+            Start::On(trigger, _) => firings.by_trigger[trigger as usize],
+            Start::Program => books.experiment.group_of(flow).and_then(|group| release(books, group, flow)),
             Start::At(_) => None,
-        };
+        }
+        .filter(|(at, _)| *at <= started);
         let Some((at, who)) = before.filter(|(at, _)| *at > begin) else {
             account.add(Cause::Dependency, wait(started, begin));
             break;
@@ -103,6 +106,30 @@ fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account 
         (flow, end) = (who, at);
     }
     account
+}
+
+/// When the last thing happened that a collective's message waited for, and which flow's end that was.
+fn release(books: &Books<'_>, group: &Group, flow: u32) -> Option<(Time, u32)> {
+    let flows = &books.measured.flows;
+    let schedule = &group.schedule;
+    let (rank, mut index, _) = group.piece_of(flow)?;
+    let mut last: Option<(Time, u32)> = None;
+    // A message that is handed out after an earlier one waits for all that that one waited for.
+    loop {
+        let after = schedule.send(rank, index).after;
+        let pieces =
+            |rank: Rank, place| (0..group.pieces()).map(move |p| group.number_of(rank, schedule.index(place), p));
+        if let Some((from, place)) = after.received {
+            last = last.max(pieces(from, place).filter_map(|f| Some((flows[f as usize].received?, f))).max());
+        }
+        if let Some(place) = after.sent {
+            last = last.max(pieces(rank, place).filter_map(|f| Some((flows[f as usize].finished?, f))).max());
+        }
+        match after.posted {
+            Some(place) => index = schedule.index(place),
+            None => return last,
+        }
+    }
 }
 
 fn wait(until: Time, since: Time) -> f64 {

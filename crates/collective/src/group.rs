@@ -1,0 +1,88 @@
+//! A collective of a run: its schedule, the hosts of its ranks, and the numbers of its messages and connections.
+
+use crate::schedule::{Rank, Schedule, Send};
+use std::ops::Range;
+use strandway_proto::application::Channel;
+use strandway_proto::{HostId, Time};
+
+/// A collective, placed on hosts.
+///
+/// Messages travel striped over the connections of a pair of ranks: every message is cut into [`Group::pieces`] pieces, each a
+/// message of its own to the transport. Pieces are numbered rank by rank, in the order of the sender's schedule; connections
+/// rank by rank, peer by peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Who sends what to whom.
+    pub schedule: Schedule,
+    /// The host of each rank.
+    pub hosts: Vec<HostId>,
+    /// When each rank begins.
+    pub starts: Vec<Time>,
+    /// Connections from a rank to each of its peers.
+    pub connections: u32,
+    /// The number of the first piece of the first message of rank 0.
+    pub first_message: u32,
+    /// The number of the first channel from rank 0 to its first peer.
+    pub first_channel: u32,
+    /// The profile of all connections: an index into the plan's.
+    pub profile: u16,
+    /// What notes call this collective.
+    pub number: u32,
+}
+
+impl Group {
+    /// Pieces that every message is cut into: one for each connection, unless messages are shorter than that many bytes.
+    pub fn pieces(&self) -> u32 {
+        u64::from(self.connections).min(self.schedule.shortest().max(1)) as u32
+    }
+
+    /// Pieces of all messages of all ranks.
+    pub fn messages(&self) -> u64 {
+        u64::from(self.schedule.ranks()) * u64::from(self.schedule.messages()) * u64::from(self.pieces())
+    }
+
+    /// The numbers of all pieces.
+    pub fn numbers(&self) -> Range<u32> {
+        let end = u64::from(self.first_message) + self.messages();
+        self.first_message..u32::try_from(end).unwrap_or(u32::MAX)
+    }
+
+    /// The number of a piece of the message at a place of a rank's order.
+    pub fn number_of(&self, rank: Rank, index: u32, piece: u32) -> u32 {
+        self.first_message + (rank.0 * self.schedule.messages() + index) * self.pieces() + piece
+    }
+
+    /// Whose message a number is, its place in the sender's order, and which piece of it.
+    pub fn piece_of(&self, number: u32) -> Option<(Rank, u32, u32)> {
+        if !self.numbers().contains(&number) {
+            return None;
+        }
+        let (message, piece) =
+            ((number - self.first_message) / self.pieces(), (number - self.first_message) % self.pieces());
+        let each = self.schedule.messages();
+        Some((Rank(message / each), message % each, piece))
+    }
+
+    /// First byte and length of a piece of a message of `bytes` bytes.
+    pub fn part(&self, bytes: u64, piece: u32) -> (u64, u64) {
+        let (count, piece) = (u64::from(self.pieces()), u64::from(piece));
+        let (each, rest) = (bytes / count, bytes % count);
+        (each * piece + piece.min(rest), each + u64::from(piece < rest))
+    }
+
+    /// The channel that a piece of a rank's message takes.
+    pub fn channel(&self, rank: Rank, send: &Send, piece: u32) -> Channel {
+        let peers = self.schedule.peers();
+        let pair = rank.0 * peers + self.schedule.peer(send.place.step);
+        Channel {
+            peer: self.hosts[send.to.0 as usize],
+            number: self.first_channel + pair * self.connections + piece,
+            profile: self.profile,
+        }
+    }
+
+    /// Channels from all ranks to all of their peers.
+    pub fn channels(&self) -> u64 {
+        u64::from(self.schedule.ranks()) * u64::from(self.schedule.peers()) * u64::from(self.connections)
+    }
+}
