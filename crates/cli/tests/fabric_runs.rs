@@ -134,3 +134,25 @@ fn a_fabric_is_held_by_one_run_and_sigterm_gives_it_back() {
     assert!(said(&output).contains("interrupted"), "{}", said(&output));
     fabric.assert_gone();
 }
+
+#[test]
+fn one_program_executes_collectives_in_both_worlds() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/collective.toml");
+    for (algorithm, messages) in [("ring", 24), ("halving-doubling", 16)] {
+        let set = format!("workload.algorithm={algorithm}");
+        let output = fabric.run(&["run", scenario, "--set", &set, "--both", "--json", "-", "--quiet"]);
+        // A wrong sum anywhere fails the run.
+        let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+        let rows = both["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            let report = &row["report"];
+            assert_eq!(report["flows"]["finished"].as_u64(), Some(messages), "{algorithm}, {}", row["label"]);
+            let collective = &report["collectives"][0];
+            assert_eq!(collective["algorithm"].as_str(), Some(algorithm), "{collective}");
+            // Three quarters of 4 MB leave every host twice, at 1 Gb/s.
+            assert!(collective["time_us"].as_f64().expect("a time") > 48_000.0, "{algorithm}: {collective}");
+        }
+    }
+}

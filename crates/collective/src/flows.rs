@@ -205,11 +205,6 @@ impl<'a> Flows<'a> {
                 self.actions.push_back(Action::Signal { to: source, at, order, word: flow });
             }
         }
-        if let Some(then) = plan.triggers[trigger as usize].then {
-            let there = self.table.home(then);
-            assert!(there.is_none_or(|h| h == self.host), "trigger {then} is not counted where {trigger} is");
-            self.fire(now, then);
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 mod bound;
+pub mod buffer;
 pub mod flows;
 pub mod group;
 pub mod member;

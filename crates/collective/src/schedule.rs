@@ -227,6 +227,11 @@ impl Schedule {
         self.steps() * self.parts
     }
 
+    /// Where the block of a rank begins.
+    pub(crate) const fn cut_at(&self, rank: u32) -> u64 {
+        cut(self.bytes, self.ranks, rank)
+    }
+
     /// How many different ranks every rank sends to.
     pub const fn peers(&self) -> u32 {
         match self.algorithm {

@@ -88,8 +88,6 @@ pub enum Start {
 pub struct TriggerPlan {
     /// How many flows must fire it before it releases those that wait: 1 for a one-shot, more for a barrier.
     pub needed: u32,
-    /// A trigger that this one fires in turn when it releases its flows. Both are counted at the same host.
-    pub then: Option<u32>,
 }
 
 /// How a switch port queues, marks, trims and pauses. Sizes are those of a port at full rate.

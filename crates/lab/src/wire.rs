@@ -1,20 +1,21 @@
 //! The other world: an experiment's flows between real nodes, measured as a simulated run is.
 //!
-//! One thread stands for each host. It opens a node, connects to whom the plan says, and posts its flows when they are due:
-//! at their instants, or when what they wait for has happened. Threads meet only before and after; in between they tell
-//! each other of triggers. The outcome is the same [`Measurements`] that the simulator gives, so the same reports are made
+//! One thread stands for each host. It opens a node, connects to whom the plan says, and drives the host's program, the very
+//! same that the simulator drives. Ranks of collectives move and add real numbers, and their results are checked against
+//! arithmetic. Threads meet only before and after; in between they pass on signals of imported triggers. The outcome is the same [`Measurements`] that the simulator gives, so the same reports are made
 //! of it; what only a simulator can see (queues, links, events) is zero.
 
 mod host;
+mod rank;
 
 use crate::Experiment;
 use std::fmt;
 use std::net::SocketAddrV6;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use strandway_collective::{Group, Programs};
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters};
-use strandway_fabric::plan::Start;
 use strandway_fabric::{Measurements, Plan};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -48,6 +49,15 @@ pub enum WireError {
     },
     /// Connections were not established within [`SETUP_TIMEOUT`].
     NotConnected,
+    /// A rank's result is not what arithmetic says.
+    WrongResult {
+        /// The host that the rank runs on.
+        host: u32,
+        /// The collective's number in the run.
+        collective: u32,
+        /// The first byte that is wrong.
+        byte: u64,
+    },
     /// A thread could not be started.
     Thread(std::io::Error),
 }
@@ -63,6 +73,11 @@ impl fmt::Display for WireError {
                 f,
                 "hosts did not reach each other within {} s: is every plane of the fabric up? (`strandway fabric status`)",
                 SETUP_TIMEOUT.as_secs()
+            ),
+            WireError::WrongResult { host, collective, byte } => write!(
+                f,
+                "host {host}: byte {byte} of the result of collective {collective} is not what the ranks' numbers add up to: \
+                 data was damaged on its way, or this is a defect of ours"
             ),
             WireError::Thread(error) => write!(f, "cannot start a thread for a host: {error}"),
         }
@@ -89,6 +104,8 @@ pub struct WireProgress {
 /// What the threads of all hosts share.
 struct Shared<'a> {
     plan: &'a Plan,
+    groups: &'a [Group],
+    programs: &'a Programs<'a>,
     /// Each host's addresses, once its node is open.
     addresses: Vec<OnceLock<Vec<SocketAddrV6>>>,
     /// What the receiver of each connection of the plan gives its sender to write into.
@@ -99,18 +116,19 @@ struct Shared<'a> {
     started: Vec<AtomicU64>,
     received: Vec<AtomicU64>,
     finished: Vec<AtomicU64>,
+    /// Messages that have not arrived, and messages whose sender does not know that they have: both counted.
     left: AtomicUsize,
-    fired: Vec<AtomicU32>,
-    /// The flows that wait for each trigger.
-    waiting: Vec<Vec<u32>>,
-    /// Per host: flows that a trigger of another host has released, and when they are due.
-    mail: Vec<Mutex<Vec<(Time, u32)>>>,
+    /// Per host: signals from programs of other hosts, by the time at which they are there and by their order.
+    mail: Vec<Mutex<Vec<Signal>>>,
     has_mail: Vec<AtomicBool>,
     /// Ends the run early: interrupted, out of time, or an error elsewhere.
     stop: AtomicBool,
     stats: Mutex<Vec<ConnectionStats>>,
     failure: Mutex<Option<WireError>>,
 }
+
+/// A signal on its way: when it is there, its order, and what it says.
+type Signal = (Time, u32, u32);
 
 /// Flow times are kept as picoseconds plus one, zero for "not yet".
 fn stamp(slot: &AtomicU64, at: Time) {
@@ -142,32 +160,12 @@ impl Shared<'_> {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn source(&self, flow: u32) -> HostId {
-        self.plan.connections[self.plan.flows[flow as usize].connection as usize].source
-    }
-
-    /// Something happened that a trigger counts; what that releases goes to `here` if it starts at `host`, else by mail.
-    fn fire(&self, trigger: u32, host: HostId, now: Time, here: &mut Vec<(Time, u32)>) {
-        let mut next = Some(trigger);
-        while let Some(trigger) = next.take() {
-            let plan = &self.plan.triggers[trigger as usize];
-            if self.fired[trigger as usize].fetch_add(1, Ordering::AcqRel) + 1 != plan.needed {
-                return;
-            }
-            for &flow in &self.waiting[trigger as usize] {
-                let Start::On(_, delay) = self.plan.flows[flow as usize].start else { continue };
-                let source = self.source(flow);
-                if source == host {
-                    here.push((now + delay, flow));
-                } else {
-                    if let Ok(mut mail) = self.mail[source.0 as usize].lock() {
-                        mail.push((now + delay, flow));
-                    }
-                    self.has_mail[source.0 as usize].store(true, Ordering::Release);
-                }
-            }
-            next = plan.then;
+    /// A program signals another host's.
+    fn signal(&self, to: HostId, signal: Signal) {
+        if let Ok(mut mail) = self.mail[to.0 as usize].lock() {
+            mail.push(signal);
         }
+        self.has_mail[to.0 as usize].store(true, Ordering::Release);
     }
 }
 
@@ -192,15 +190,12 @@ pub fn run(
     }
     let hosts = plan.topology.hosts() as usize;
     let count = plan.flows.len();
-    let mut waiting = vec![Vec::new(); plan.triggers.len()];
-    for (i, flow) in plan.flows.iter().enumerate() {
-        if let Start::On(trigger, _) = flow.start {
-            waiting[trigger as usize].push(i as u32);
-        }
-    }
+    let programs = experiment.programs();
     let stamps = || (0..count).map(|_| AtomicU64::new(0)).collect();
     let shared = Shared {
         plan,
+        groups: &experiment.groups,
+        programs: &programs,
         addresses: (0..hosts).map(|_| OnceLock::new()).collect(),
         remotes: plan.connections.iter().map(|_| OnceLock::new()).collect(),
         ready: Default::default(),
@@ -208,9 +203,7 @@ pub fn run(
         started: stamps(),
         received: stamps(),
         finished: stamps(),
-        left: AtomicUsize::new(count),
-        fired: plan.triggers.iter().map(|_| AtomicU32::new(0)).collect(),
-        waiting,
+        left: AtomicUsize::new(2 * count),
         mail: (0..hosts).map(|_| Mutex::default()).collect(),
         has_mail: (0..hosts).map(|_| AtomicBool::new(false)).collect(),
         stop: AtomicBool::new(false),
@@ -232,7 +225,7 @@ pub fn run(
             std::thread::sleep(TICK);
             let left = shared.left.load(Ordering::Acquire);
             let since = shared.start.get().map_or(Duration::ZERO, Instant::elapsed);
-            if left > 0 && !each(WireProgress { flows: count, finished: count - left }, since) {
+            if left > 0 && !each(WireProgress { flows: count, finished: count - left.div_ceil(2) }, since) {
                 end = End::Interrupted;
                 stopped = shared.now();
                 shared.stop.store(true, Ordering::Release);
@@ -254,7 +247,7 @@ pub fn run(
             finished: read_stamp(&shared.finished[i]),
         })
         .collect();
-    let last = flows.iter().filter_map(|flow| flow.finished).max().unwrap_or(Time::ZERO);
+    let last = flows.iter().flat_map(|flow| [flow.finished, flow.received]).flatten().max().unwrap_or(Time::ZERO);
     let connections = shared.stats.into_inner().unwrap_or_default();
     Ok(Measurements {
         end,

@@ -69,3 +69,43 @@ fn a_host_that_cannot_open_its_node_ends_the_run_with_its_reason() {
     let Err(WireError::Open { host: 2, what }) = outcome else { panic!("{outcome:?}") };
     assert_eq!(what, "no such namespace");
 }
+
+/// A collective of eight ranks between real nodes, whose results are checked by the runner.
+fn collective(workload: &str) {
+    let text = format!(
+        r#"
+        [fabric]
+        kind = "leaf-spine"
+        hosts = 8
+        hosts_per_leaf = 4
+        rate = "100 Gbps"
+        [profile]
+        name = "uec"
+        [workload]
+        {workload}
+        [run]
+        time_limit = "60 s"
+        "#
+    );
+    let experiment = experiment(&text);
+    let measured =
+        wire::run(&experiment, open(&experiment), |_, since| since < Duration::from_secs(60)).expect("right results");
+    assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
+    assert!(measured.flows.iter().all(|f| f.received.is_some() && f.finished.is_some()));
+}
+
+#[test]
+fn halving_and_doubling_adds_up_in_two_pieces() {
+    collective("kind = \"all-reduce\"\nalgorithm = \"halving-doubling\"\nsize = \"256 KB\"\nconnections = 2");
+}
+
+#[test]
+fn every_block_of_an_all_to_all_gets_to_its_place() {
+    collective("kind = \"all-to-all\"\nsize = \"10001 B\"\nwindow = 3");
+}
+
+#[test]
+fn bytes_that_are_no_multiple_of_four_add_up_too() {
+    collective("kind = \"reduce-scatter\"\nsize = \"100003 B\"\npipeline = 3");
+    collective("kind = \"all-gather\"\nsize = \"100003 B\"");
+}

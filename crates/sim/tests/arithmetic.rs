@@ -544,7 +544,7 @@ fn a_flow_starts_when_its_trigger_fires_at_its_own_host() {
     // Flow 0: 0 -> 3. Flow 1 follows it at its sender, flow 2 at its receiver.
     for delay in [0, 1, 777_777] {
         let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 10_000), (0, 2, 4096), (3, 1, 4096)]);
-        plan.triggers = vec![TriggerPlan { needed: 1, then: None }, TriggerPlan { needed: 1, then: None }];
+        plan.triggers = vec![TriggerPlan { needed: 1 }, TriggerPlan { needed: 1 }];
         (plan.flows[0].on_sent, plan.flows[0].on_received) = (Some(0), Some(1));
         plan.flows[1].start = Start::On(0, Span(delay));
         plan.flows[2].start = Start::On(1, Span(delay));
@@ -565,7 +565,7 @@ fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
         let flows = [(0, 2, 4096), (4, 6, 40_960), (8, 10, 4096), (10, 8, 4096)];
         let mut plan = plain(leaf_spine(12, 2, 1), &flows);
         plan.threads = threads;
-        plan.triggers = vec![TriggerPlan { needed: 2, then: None }];
+        plan.triggers = vec![TriggerPlan { needed: 2 }];
         for flow in &mut plan.flows[..2] {
             flow.on_sent = Some(0);
         }
@@ -617,27 +617,9 @@ fn the_limit_itself_belongs_to_the_run() {
 }
 
 #[test]
-fn a_trigger_may_wait_for_another_one_at_its_host() {
-    for threads in [1, 2] {
-        // The short flow 1 arrives before flow 0, and yet what waits for it waits for flow 0, too.
-        let flows = [(0, 3, 40_960), (1, 3, 4096), (3, 0, 4096), (3, 1, 4096)];
-        let mut plan = plain(leaf_spine(4, 2, 1), &flows);
-        plan.threads = threads;
-        plan.triggers = vec![TriggerPlan { needed: 1, then: Some(1) }, TriggerPlan { needed: 2, then: None }];
-        (plan.flows[0].on_received, plan.flows[1].on_received) = (Some(0), Some(1));
-        plan.flows[2].start = Start::On(0, Span::ZERO);
-        plan.flows[3].start = Start::On(1, Span(7));
-        let m = run(&plan);
-        assert!(received(&m, 1) < received(&m, 0));
-        assert_eq!(m.flows[2].started, Some(Time(received(&m, 0))));
-        assert_eq!(m.flows[3].started, Some(Time(received(&m, 0) + 7)));
-    }
-}
-
-#[test]
 fn a_trigger_that_is_never_pulled_stalls_the_run() {
     let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 4096), (1, 2, 4096)]);
-    plan.triggers = vec![TriggerPlan { needed: 2, then: None }];
+    plan.triggers = vec![TriggerPlan { needed: 2 }];
     plan.flows[0].on_sent = Some(0);
     plan.flows[1].start = Start::On(0, Span::ZERO);
     let m = run(&plan);

@@ -101,8 +101,8 @@ fn scenarios() -> Vec<(&'static str, Plan)> {
     // Each flow of a ring waits for the one before it; the last four wait for all of them.
     let ring: Vec<_> = (0..12).map(|i| (i, (i + 5) % 16, 20_000)).collect();
     let mut chain = plan(two_tiers(1), uec("bitmap"), &ring);
-    chain.triggers = vec![TriggerPlan { needed: 1, then: None }; 8];
-    chain.triggers.push(TriggerPlan { needed: 8, then: None });
+    chain.triggers = vec![TriggerPlan { needed: 1 }; 8];
+    chain.triggers.push(TriggerPlan { needed: 8 });
     for i in 0..8 {
         chain.flows[i].on_received = Some(if i == 7 { 8 } else { i as u32 });
         chain.flows[i].on_sent = Some(8);

@@ -204,7 +204,7 @@ impl Maker<'_> {
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
         let trigger = self.traffic.triggers.len() as u32;
-        self.traffic.triggers.push(TriggerPlan { needed: pieces, then: None });
+        self.traffic.triggers.push(TriggerPlan { needed: pieces });
         for flow in first..first + pieces {
             self.traffic.flows[flow as usize].on_sent = Some(trigger);
         }
@@ -323,9 +323,7 @@ impl Maker<'_> {
             return;
         }
         let triggers = self.traffic.triggers.len() as u32;
-        self.traffic
-            .triggers
-            .extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections, then: None }));
+        self.traffic.triggers.extend(matrix.triggers.iter().map(|t| TriggerPlan { needed: t.needed * connections }));
         let names = &mut self.traffic.trigger_names;
         names.resize(triggers as usize, String::new());
         names.extend(matrix.triggers.iter().map(|t| t.id.to_string()));

@@ -1,15 +1,18 @@
-//! One host of a run on the wire: its node, its connections, its flows.
+//! One host of a run on the wire: its node, its connections, its program.
 
-use super::{SETUP_TIMEOUT, Shared, WireError, duration, stamp};
+use super::rank::RankSpace;
+use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, stamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use strandway_fabric::plan::Start;
-use strandway_proto::HostId;
-use strandway_proto::units::Time;
-use strandway_udp::{Completion, Connection, Error, Node, Operation, Region, RemoteRegion};
+use strandway_collective::{AnyApplication, Group, Rank};
+use strandway_fabric::plan::{FlowPlan, Start};
+use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::units::{Bytes, Time};
+use strandway_proto::{HostId, Message, MessageId};
+use strandway_udp::{Completion, Connection, Error, Node, Operation, Reason, Region, RemoteRegion};
 
 /// The longest that a host sleeps while others may have news for it.
 const NAP: Duration = Duration::from_micros(200);
@@ -21,6 +24,10 @@ struct Host<'a> {
     shared: &'a Shared<'a>,
     host: HostId,
     node: Node,
+    /// What it does, and when it wants to be woken.
+    program: AnyApplication<'a>,
+    /// The ranks of collectives that it has.
+    ranks: Vec<RankSpace<'a>>,
     /// What flows are read from; the longest one's bytes.
     outbox: Region,
     /// The plan's connections that begin here, and the node's for each.
@@ -29,21 +36,24 @@ struct Host<'a> {
     theirs: HashMap<Connection, u32>,
     /// Where the number arrives.
     numbers: HashMap<Connection, Region>,
-    /// Flows that wait for their time.
-    due: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Flows that wait for room among a connection's operations.
-    stuck: VecDeque<u32>,
-    posted: HashMap<Operation, u32>,
-    /// Flows that a trigger has just released.
-    released: Vec<(Time, u32)>,
+    /// Signals that wait for their time.
+    signals: BinaryHeap<Reverse<Signal>>,
+    /// Messages that wait for room among a connection's operations.
+    stuck: VecDeque<(Channel, Message)>,
+    posted: HashMap<Operation, MessageId>,
 }
 
 /// A host's whole life, on its own thread.
 pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Result<Node, String> + Sync)) {
     let opened = open(host.0).map_err(|what| WireError::Open { host: host.0, what });
-    let lived = opened.and_then(|node| Host::new(shared, host, node)).and_then(Host::live);
-    if let Err(error) = lived {
-        shared.fail(error);
+    match opened.and_then(|node| Host::new(shared, host, node)) {
+        Ok(mut host) => {
+            // A node that goes says goodbye: the reason must be known before its peers hear of that.
+            if let Err(error) = host.live() {
+                shared.fail(error);
+            }
+        }
+        Err(error) => shared.fail(error),
     }
 }
 
@@ -58,21 +68,27 @@ impl<'a> Host<'a> {
             .collect();
         // Nobody else fills this slot.
         let _ = shared.addresses[host.0 as usize].set(addresses);
-        let mine = |i: u32| shared.plan.connections[i as usize].source == host;
-        let longest = shared.plan.flows.iter().filter(|f| mine(f.connection)).map(|f| f.bytes).max().unwrap_or(0);
+        let mine = |f: &FlowPlan| shared.plan.connections[f.connection as usize].source == host;
+        let of_flows = |f: &FlowPlan| f.start != Start::Program && mine(f);
+        let longest = shared.plan.flows.iter().filter(|f| of_flows(f)).map(|f| f.bytes).max().unwrap_or(0);
+        let placed =
+            |group: &'a Group| group.hosts.iter().position(|&h| h == host).map(|rank| (group, Rank(rank as u32)));
+        let ranks = shared.groups.iter().filter_map(placed).map(|(group, rank)| RankSpace::new(&mut node, group, rank));
+        let ranks = ranks.collect();
         let outbox = node.register(vec![0x5a; longest as usize]);
         Ok(Host {
             shared,
             host,
             node,
+            program: shared.programs.at(host),
+            ranks,
             outbox,
             ours: HashMap::new(),
             theirs: HashMap::new(),
             numbers: HashMap::new(),
-            due: BinaryHeap::new(),
+            signals: BinaryHeap::new(),
             stuck: VecDeque::new(),
             posted: HashMap::new(),
-            released: Vec::new(),
         })
     }
 
@@ -80,33 +96,27 @@ impl<'a> Host<'a> {
         WireError::Node { host: self.host.0, error }
     }
 
-    fn live(mut self) -> Result<(), WireError> {
+    fn live(&mut self) -> Result<(), WireError> {
         let shared = self.shared;
         let hosts = shared.addresses.len();
         let began = Instant::now();
         self.meet(0, began, hosts)?;
         for (i, connection) in shared.plan.connections.iter().enumerate() {
             if connection.source == self.host {
-                let peer = shared.addresses[connection.destination.0 as usize].get().cloned().unwrap_or_default();
-                let opened = self.node.connect(&peer).map_err(|error| self.wrong(error))?;
-                self.ours.insert(i as u32, opened);
+                self.call(i as u32)?;
             }
         }
         let remotes = |host: &Host<'_>| host.ours.keys().all(|&i| shared.remotes[i as usize].get().is_some());
-        while !remotes(&self) {
+        while !remotes(self) {
             self.setup_turn(began)?;
         }
         self.meet(1, began, hosts)?;
         shared.start.get_or_init(Instant::now);
-        for (i, flow) in shared.plan.flows.iter().enumerate() {
-            if let Start::At(at) = flow.start
-                && shared.source(i as u32) == self.host
-            {
-                self.due.push(Reverse((at, i as u32)));
-            }
-        }
         while shared.left.load(Ordering::Acquire) > 0 && !shared.stops() {
             self.turn()?;
+        }
+        if shared.left.load(Ordering::Acquire) == 0 {
+            self.check_results()?;
         }
         let mut stats = shared.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (&i, &connection) in self.ours.iter().chain(self.theirs.iter().map(|(c, i)| (i, c))) {
@@ -119,6 +129,15 @@ impl<'a> Host<'a> {
         while shared.ready[2].load(Ordering::Acquire) < hosts && !shared.failed() {
             self.node.wait(Duration::from_millis(1)).map_err(|e| self.wrong(e))?;
         }
+        Ok(())
+    }
+
+    /// Calls the destination of a connection of the plan.
+    fn call(&mut self, number: u32) -> Result<(), WireError> {
+        let destination = self.shared.plan.connections[number as usize].destination;
+        let peer = self.shared.addresses[destination.0 as usize].get().cloned().unwrap_or_default();
+        let opened = self.node.connect(&peer).map_err(|error| self.wrong(error))?;
+        self.ours.insert(number, opened);
         Ok(())
     }
 
@@ -145,47 +164,87 @@ impl<'a> Host<'a> {
         if self.shared.has_mail[self.host.0 as usize].swap(false, Ordering::AcqRel)
             && let Ok(mut mail) = self.shared.mail[self.host.0 as usize].lock()
         {
-            self.due.extend(mail.drain(..).map(Reverse));
+            self.signals.extend(mail.drain(..).map(Reverse));
         }
-        self.due.extend(self.released.drain(..).map(Reverse));
         let now = self.shared.now();
-        while let Some(&Reverse((at, flow))) = self.due.peek()
+        while let Some(&Reverse((at, order, word))) = self.signals.peek()
             && at <= now
         {
-            self.due.pop();
-            stamp(&self.shared.started[flow as usize], now);
-            self.stuck.push_back(flow);
+            self.signals.pop();
+            self.program.handle_event(now, &Event::Signal { order, word });
+            self.act(now)?;
+        }
+        while self.program.poll_timeout() <= now {
+            self.program.handle_timeout(now);
+            self.act(now)?;
         }
         for _ in 0..self.stuck.len() {
-            if let Some(flow) = self.stuck.pop_front()
-                && !self.post(flow)?
-            {
-                self.stuck.push_back(flow);
+            if let Some((channel, message)) = self.stuck.pop_front() {
+                self.post(channel, message)?;
             }
         }
-        let nap = self.due.peek().map_or(NAP, |&Reverse((at, _))| NAP.min(duration(at.since(now))));
+        let signal = self.signals.peek().map_or(Time::NEVER, |&Reverse((at, ..))| at);
+        let nap = NAP.min(duration(signal.min(self.program.poll_timeout()).since(now)));
         if let Some(completion) = self.node.wait(nap).map_err(|e| self.wrong(e))? {
             self.take(completion)?;
         }
         Ok(())
     }
 
-    /// Posts a flow; false if its connection has no room for one more operation.
-    fn post(&mut self, flow: u32) -> Result<bool, WireError> {
-        let plan = self.shared.plan.flows[flow as usize];
-        let (Some(&connection), Some(&remote)) =
-            (self.ours.get(&plan.connection), self.shared.remotes[plan.connection as usize].get())
-        else {
-            unreachable!("flows start where their connection does, after it was set up")
-        };
-        match self.node.write(connection, self.outbox, 0..plan.bytes as usize, remote, 0, Some(flow)) {
-            Ok(operation) => {
-                self.posted.insert(operation, flow);
-                Ok(true)
+    /// Tells the program what happened, and does what it then wants.
+    fn tell(&mut self, now: Time, event: &Event) -> Result<(), WireError> {
+        self.program.handle_event(now, event);
+        self.act(now)
+    }
+
+    fn act(&mut self, now: Time) -> Result<(), WireError> {
+        while let Some(action) = self.program.poll_action(now) {
+            match action {
+                Action::Post { channel, message } => {
+                    if let Some(started) = self.shared.started.get(message.id.0 as usize) {
+                        stamp(started, now);
+                    }
+                    self.post(channel, message)?;
+                }
+                Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
+                // Nobody measures by notes here, channels stay open, and no program of an experiment writes letters.
+                Action::Note(_) | Action::Close { .. } | Action::Letter { .. } => {}
             }
-            Err(Error::Busy { .. }) => Ok(false),
-            Err(error) => Err(self.wrong(error)),
         }
+        Ok(())
+    }
+
+    /// Posts a message; it waits if its connection has no room for one more operation.
+    fn post(&mut self, channel: Channel, message: Message) -> Result<(), WireError> {
+        let (Some(&connection), Some(&remote)) =
+            (self.ours.get(&channel.number), self.shared.remotes[channel.number as usize].get())
+        else {
+            unreachable!("programs post on channels of the plan, which are all set up")
+        };
+        let number = message.id.0;
+        let space = self.ranks.iter_mut().find(|space| space.group.numbers().contains(&number));
+        let (region, range, at) = match space.and_then(|space| space.source(number)) {
+            Some(source) => source,
+            None => (self.outbox, 0..message.bytes as usize, 0),
+        };
+        match self.node.write(connection, region, range, remote, at, Some(number)) {
+            Ok(operation) => {
+                self.posted.insert(operation, message.id);
+            }
+            Err(Error::Busy { .. }) => self.stuck.push_back((channel, message)),
+            Err(error) => return Err(self.wrong(error)),
+        }
+        Ok(())
+    }
+
+    /// Are the results of all collectives what arithmetic says?
+    fn check_results(&self) -> Result<(), WireError> {
+        for space in &self.ranks {
+            if let Some(byte) = space.first_wrong(&self.node).map_err(|e| self.wrong(e))? {
+                return Err(WireError::WrongResult { host: self.host.0, collective: space.group.number, byte });
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, completion: Completion) -> Result<(), WireError> {
@@ -203,24 +262,34 @@ impl<'a> Host<'a> {
                 self.node.recv(connection, region, 0..NUMBER).map_err(|e| self.wrong(e))?;
             }
             Completion::Received { connection, .. } => self.introduce(connection)?,
-            Completion::Written { immediate: flow, .. } => {
+            Completion::Written { immediate: number, bytes, .. } => {
                 let now = self.shared.now();
-                let Some(plan) = self.shared.plan.flows.get(flow as usize) else { return Ok(()) };
-                stamp(&self.shared.received[flow as usize], now);
-                if let Some(trigger) = plan.on_received {
-                    self.shared.fire(trigger, self.host, now, &mut self.released);
+                let Some(received) = self.shared.received.get(number as usize) else { return Ok(()) };
+                stamp(received, now);
+                if let Some(space) = self.ranks.iter().find(|space| space.group.numbers().contains(&number)) {
+                    space
+                        .settle(&mut self.node, number)
+                        .map_err(|e| WireError::Node { host: self.host.0, error: e })?;
                 }
+                self.tell(now, &Event::Received { message: MessageId(number), bytes: Bytes(bytes) })?;
+                self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
             Completion::Sent { operation, .. } => {
                 let now = self.shared.now();
-                let Some(flow) = self.posted.remove(&operation) else { return Ok(()) };
-                stamp(&self.shared.finished[flow as usize], now);
-                if let Some(trigger) = self.shared.plan.flows[flow as usize].on_sent {
-                    self.shared.fire(trigger, self.host, now, &mut self.released);
+                let Some(message) = self.posted.remove(&operation) else { return Ok(()) };
+                if let Some(finished) = self.shared.finished.get(message.0 as usize) {
+                    stamp(finished, now);
                 }
+                self.tell(now, &Event::Sent { message })?;
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
             Completion::Closed { connection, reason } => {
+                // A host that was too busy with other callers is called again, as long as there is time to set up.
+                let gave_up = matches!(reason, Reason::NoAnswer | Reason::ByPeer) && self.shared.start.get().is_none();
+                let number = self.ours.iter().find(|(_, c)| **c == connection).map(|(i, _)| *i);
+                if let Some(number) = number.filter(|i| gave_up && self.shared.remotes[*i as usize].get().is_none()) {
+                    return self.call(number);
+                }
                 let known = self.theirs.contains_key(&connection) || self.ours.values().any(|c| *c == connection);
                 // Others leave when everything has finished.
                 if known && self.shared.left.load(Ordering::Acquire) > 0 && !self.shared.stops() {
@@ -237,10 +306,17 @@ impl<'a> Host<'a> {
         let bytes = self.node.deregister(region).map_err(|e| self.wrong(e))?;
         let number = bytes.first_chunk().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
         let Some(slot) = self.shared.remotes.get(number as usize) else { return Ok(()) };
-        let flows = self.shared.plan.flows.iter().filter(|flow| flow.connection == number);
-        let longest = flows.map(|flow| flow.bytes).max().unwrap_or(0) as usize;
-        let inbox = self.node.register(vec![0; longest]);
-        let remote = self.node.expose(connection, inbox, 0..longest).map_err(|e| self.wrong(e))?;
+        let mut flows =
+            self.shared.plan.flows.iter().zip(0u32..).filter(|(flow, _)| flow.connection == number).peekable();
+        let first = flows.peek().map_or(u32::MAX, |(_, index)| *index);
+        let (inbox, length) = match self.ranks.iter().find(|space| space.group.numbers().contains(&first)) {
+            Some(space) => (space.staging, space.staged()),
+            None => {
+                let longest = flows.map(|(flow, _)| flow.bytes).max().unwrap_or(0) as usize;
+                (self.node.register(vec![0; longest]), longest)
+            }
+        };
+        let remote = self.node.expose(connection, inbox, 0..length).map_err(|e| self.wrong(e))?;
         // A connection tells its number once.
         let _: Result<(), RemoteRegion> = slot.set(remote);
         self.theirs.insert(connection, number);

@@ -53,24 +53,11 @@ impl Firings {
                 }
             }
         }
-        // A trigger that fires another one comes before it.
-        let mut waits_for = vec![0u32; count];
-        plan.triggers.iter().filter_map(|t| t.then).for_each(|then| waits_for[then as usize] += 1);
-        let mut next: Vec<usize> = (0..count).filter(|&t| waits_for[t] == 0).collect();
-        let mut by_trigger = vec![None; count];
-        while let Some(trigger) = next.pop() {
-            let times = &mut fired[trigger];
+        let by_trigger = fired.into_iter().zip(&plan.triggers).map(|(mut times, trigger)| {
             times.sort_unstable();
-            let needed = plan.triggers[trigger].needed.max(1) as usize;
-            by_trigger[trigger] = times.get(needed - 1).copied();
-            if let Some(then) = plan.triggers[trigger].then {
-                fired[then as usize].extend(by_trigger[trigger]);
-                waits_for[then as usize] -= 1;
-                if waits_for[then as usize] == 0 {
-                    next.push(then as usize);
-                }
-            }
-        }
+            times.get(trigger.needed.max(1) as usize - 1).copied()
+        });
+        let by_trigger = by_trigger.collect();
         Firings { by_trigger }
     }
 }

@@ -1,0 +1,198 @@
+//! Collectives on real bytes: the numbers in a rank's buffer, where arriving messages rest, and sums.
+//!
+//! A message first arrives in a staging area, in which every message has a place of its own: a sender may be a step ahead of a
+//! receiver that has not added up yet. From there it is added to the buffer, or copied into it.
+
+use crate::group::Group;
+use crate::schedule::{Algorithm, Collective, Rank, Schedule};
+use std::ops::Range;
+
+/// What the bytes of a buffer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// Little-endian IEEE 754 numbers of 32 bits.
+    F32,
+    /// Bytes that are added modulo 256: for buffers whose messages do not begin and end at multiples of four bytes.
+    Byte,
+}
+
+impl Number {
+    /// 32-bit numbers if no message of the collective cuts one in two, else bytes.
+    pub fn of(group: &Group) -> Number {
+        let schedule = &group.schedule;
+        let whole = |rank: u32, index: u32| {
+            let send = schedule.send(Rank(rank), index);
+            (0..group.pieces()).all(|piece| {
+                let (from, length) = group.part(send.bytes, piece);
+                (send.first_byte + from).is_multiple_of(4) && length.is_multiple_of(4)
+            })
+        };
+        let all = (0..schedule.ranks()).all(|rank| (0..schedule.messages()).all(|index| whole(rank, index)));
+        if all && schedule.bytes().is_multiple_of(4) { Number::F32 } else { Number::Byte }
+    }
+
+    /// Adds numbers to numbers, one by one; what is longer on one side is left alone.
+    pub fn add(self, into: &mut [u8], from: &[u8]) {
+        match self {
+            Number::F32 => {
+                for (sum, more) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
+                    let read = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+                    let total = read(sum) + read(more);
+                    sum.copy_from_slice(&total.to_le_bytes());
+                }
+            }
+            Number::Byte => into.iter_mut().zip(from).for_each(|(sum, more)| *sum = sum.wrapping_add(*more)),
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Number::F32 => 4,
+            Number::Byte => 1,
+        }
+    }
+
+    /// Writes a small whole number, of which sums over 65,536 ranks are exact.
+    fn write(self, to: &mut [u8], value: u32) {
+        match self {
+            Number::F32 => to.copy_from_slice(&(value as f32).to_le_bytes()),
+            Number::Byte => to[0] = value as u8,
+        }
+    }
+}
+
+/// The number that a rank contributes at a place: known to everybody, so that results can be checked.
+fn contribution(rank: u32, place: u64) -> u32 {
+    ((place % 251 * 7 + u64::from(rank) * 13) % 251) as u32
+}
+
+/// What a rank's buffer holds at the start: its contributions where the collective reads them, and 0xaa elsewhere.
+pub fn contributions(schedule: &Schedule, rank: Rank, number: Number) -> Vec<u8> {
+    let mut buffer = vec![0xaa; schedule.bytes() as usize];
+    let mine = match schedule.algorithm().collective() {
+        Collective::AllGather => schedule.block(rank),
+        Collective::AllReduce | Collective::ReduceScatter | Collective::AllToAll => 0..schedule.bytes(),
+    };
+    fill(&mut buffer, mine, number, |place| contribution(rank.0, place));
+    buffer
+}
+
+fn fill(buffer: &mut [u8], range: Range<u64>, number: Number, value: impl Fn(u64) -> u32) {
+    let size = number.bytes();
+    for place in range.start / size..range.end / size {
+        let at = (place * size) as usize;
+        number.write(&mut buffer[at..at + size as usize], value(place));
+    }
+}
+
+/// The part of the result that a rank is promised, and what it must hold, by arithmetic.
+pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>, Vec<u8>) {
+    let ranks = schedule.ranks();
+    let size = number.bytes();
+    let mut buffer = vec![0; schedule.result() as usize];
+    // Contributions repeat every 251 places, and so do sums.
+    let sums: Vec<u32> = (0..251).map(|place| (0..ranks).map(|r| contribution(r, place)).sum()).collect();
+    let sum = |place: u64| sums[(place % 251) as usize];
+    let range = match schedule.algorithm().collective() {
+        Collective::AllReduce => {
+            fill(&mut buffer, 0..schedule.bytes(), number, sum);
+            0..schedule.bytes()
+        }
+        Collective::ReduceScatter => {
+            fill(&mut buffer, schedule.block(rank), number, sum);
+            schedule.block(rank)
+        }
+        Collective::AllGather => {
+            for from in (0..ranks).map(Rank) {
+                fill(&mut buffer, schedule.block(from), number, |place| contribution(from.0, place));
+            }
+            0..schedule.bytes()
+        }
+        Collective::AllToAll => {
+            let block = schedule.block(rank);
+            let length = block.end - block.start;
+            for from in 0..ranks {
+                let at = u64::from(from) * length;
+                let shift = (block.start / size).wrapping_sub(at / size);
+                fill(&mut buffer, at..at + length, number, |place| contribution(from, place.wrapping_add(shift)));
+            }
+            0..length * u64::from(ranks)
+        }
+    };
+    (range, buffer)
+}
+
+/// The buffers of one rank, as numbers of bytes: where messages rest that arrive, and where they belong.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Where each message rests in the staging area, by place in the schedule; one more entry than messages.
+    offsets: Vec<u64>,
+}
+
+impl Layout {
+    /// The layout of a rank's staging area.
+    pub fn new(schedule: &Schedule, rank: Rank) -> Layout {
+        let mut offsets = vec![0];
+        let mut end = 0;
+        for receive in schedule.receives(rank) {
+            end += receive.bytes;
+            offsets.push(end);
+        }
+        Layout { offsets }
+    }
+
+    /// Bytes of the staging area.
+    pub fn staging(&self) -> u64 {
+        self.offsets.last().copied().unwrap_or(0)
+    }
+
+    /// Where a message rests.
+    pub fn offset(&self, index: u32) -> u64 {
+        self.offsets[index as usize]
+    }
+}
+
+/// Takes a piece of a message (its sender, place and number) into the result. False if the rank expects no such piece from there.
+pub fn settle(
+    group: &Group,
+    rank: Rank,
+    number: Number,
+    (from, index, piece): (Rank, u32, u32),
+    news: &[u8],
+    result: &mut [u8],
+) -> bool {
+    if index >= group.schedule.messages() {
+        return false;
+    }
+    let receive = group.schedule.receive(rank, index);
+    if receive.from != from {
+        return false;
+    }
+    let (first, length) = group.part(receive.bytes, piece);
+    let target = (receive.first_byte + first) as usize;
+    let Some(place) = result.get_mut(target..target + length as usize).filter(|p| p.len() == news.len()) else {
+        return false;
+    };
+    if receive.reduces {
+        number.add(place, news)
+    } else {
+        place.copy_from_slice(news)
+    }
+    true
+}
+
+impl Schedule {
+    /// The bytes of the buffer that a rank contributes to an all-gather, or keeps of a reduce-scatter or an all-to-all.
+    pub fn block(&self, rank: Rank) -> Range<u64> {
+        self.cut_at(rank.0)..self.cut_at(rank.0 + 1)
+    }
+
+    /// Bytes of a rank's result: the buffer itself, but for an all-to-all, which has a buffer of its own for what arrives. It is
+    /// as long for every rank, though the blocks of some are a byte shorter.
+    pub fn result(&self) -> u64 {
+        match self.algorithm() {
+            Algorithm::AllToAll { .. } => self.cut_at(1) * u64::from(self.ranks()),
+            _ => self.bytes(),
+        }
+    }
+}
