@@ -116,6 +116,8 @@ pub struct Programs<'a> {
     /// The collectives that have a rank at each host, with that rank: host by host, and where each host's part begins.
     ranks: Vec<(u32, Rank)>,
     bounds: Vec<u32>,
+    /// The first message of each collective, in order.
+    by_number: Vec<(u32, u32)>,
 }
 
 impl<'a> Programs<'a> {
@@ -129,7 +131,9 @@ impl<'a> Programs<'a> {
         let bound = |host: u32| ranks.partition_point(|r| r.0.0 < host) as u32;
         let bounds = (0..=plan.topology.hosts()).map(bound).collect();
         let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
-        Programs { flows: FlowTable::new(plan), groups, ranks, bounds }
+        let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
+        by_number.sort_unstable();
+        Programs { flows: FlowTable::new(plan), groups, ranks, bounds, by_number }
     }
 
     /// The program of one host, at its beginning.
@@ -153,6 +157,18 @@ impl<'a> Programs<'a> {
             }
             None => flows,
         }
+    }
+
+    /// How many collectives there are.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The collective that a message belongs to.
+    pub fn group_of(&self, message: u32) -> Option<usize> {
+        let behind = self.by_number.partition_point(|&(first, _)| first <= message);
+        let (_, group) = *self.by_number.get(behind.checked_sub(1)?)?;
+        self.groups[group as usize].numbers().contains(&message).then_some(group as usize)
     }
 
     /// Does one host's program ever signal another's?

@@ -232,6 +232,15 @@ impl Schedule {
         cut(self.bytes, self.ranks, rank)
     }
 
+    /// Bytes of all messages of all ranks.
+    pub const fn volume(&self) -> u64 {
+        let times = match self.algorithm {
+            Algorithm::RingAllReduce | Algorithm::HalvingDoubling => 2,
+            Algorithm::RingReduceScatter | Algorithm::RingAllGather | Algorithm::AllToAll { .. } => 1,
+        };
+        self.bytes.saturating_mul(times * (self.ranks as u64 - 1))
+    }
+
     /// How many different ranks every rank sends to.
     pub const fn peers(&self) -> u32 {
         match self.algorithm {

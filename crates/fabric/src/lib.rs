@@ -3,6 +3,7 @@
 pub mod fault;
 pub mod measure;
 pub mod plan;
+pub mod tally;
 pub mod topology;
 pub mod usid;
 

@@ -1,5 +1,6 @@
 //! What a run measured.
 
+use crate::tally::Tally;
 use strandway_proto::Packet;
 use strandway_proto::account::{Spent, Waits};
 use strandway_proto::path::PlaneStates;
@@ -23,6 +24,8 @@ pub struct Measurements {
     pub packet_hops: u64,
     /// Per flow, in the plan's order.
     pub flows: Vec<FlowRecord>,
+    /// Per collective of the run: its messages that have no row among the flows.
+    pub tallies: Vec<Tally>,
     /// Per flow, in the plan's order: where its time went.
     pub times: Vec<FlowTime>,
     /// Per connection, in the plan's order: what its data packets met on their way, as the receiver saw it.

@@ -23,6 +23,7 @@ const PER_LINK: u64 = 540;
 const PER_HOST: u64 = 600;
 const PER_CONNECTION: u64 = 6_000;
 const PER_FLOW: u64 = 250;
+const PER_RANK: u64 = 400;
 const PER_ACCOUNT: u64 = 200;
 const PER_PACKET_UNDER_WAY: u64 = 75;
 
@@ -52,7 +53,14 @@ impl Estimate {
         let planes = u64::from(plan.topology.planes());
         let under_way =
             (experiment.derived.bdp.0 * planes).min(sent / senders.max(1)) / experiment.derived.packet.0.max(1);
+        // Half a byte per message of a rank's schedule.
+        let ranks: u64 = experiment
+            .groups
+            .iter()
+            .map(|g| u64::from(g.schedule.ranks()) * (PER_RANK + u64::from(g.schedule.messages()) / 2))
+            .sum();
         let memory = BASE
+            + ranks
             + links * PER_LINK
             + u64::from(plan.topology.hosts()) * PER_HOST
             + plan.connections.len() as u64 * PER_CONNECTION

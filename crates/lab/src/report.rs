@@ -4,6 +4,7 @@
 
 mod capacity;
 pub(crate) mod cost;
+mod crowd;
 pub mod csv;
 pub mod html;
 pub mod lines;

@@ -141,6 +141,14 @@ impl Scenario {
         self.put(key.trim(), value).map_err(|what| problem(&what))
     }
 
+    /// Asks for a row for every message, however many there are: for [`crate::report::csv::flows`].
+    pub fn keep_rows(&mut self) {
+        let run = self.table.entry("run").or_insert_with(|| Value::Table(Table::new()));
+        if let Value::Table(run) = run {
+            run.insert("rows".to_string(), Value::Boolean(true));
+        }
+    }
+
     /// Changes one key to a TOML value.
     pub(crate) fn put(&mut self, key: &str, value: Value) -> Result<(), String> {
         self.changes.insert(key.to_string(), show(&value));

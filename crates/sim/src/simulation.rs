@@ -17,6 +17,7 @@ use strandway_fabric::measure::{
     Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series, WatchPoint,
 };
 use strandway_fabric::plan::Plan;
+use strandway_fabric::tally::Tally;
 use strandway_proto::account::Waits;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -152,6 +153,10 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
         slice.close_accounts(simulated.0);
         for (flow, time) in std::mem::take(&mut slice.times) {
             m.times[flow as usize] = time;
+        }
+        m.tallies.resize(slice.tallies.len(), Tally::default());
+        for (all, one) in m.tallies.iter_mut().zip(&slice.tallies) {
+            all.merge(one);
         }
         m.captured.append(&mut slice.captured);
         add_series(&mut series, slice.take_series());

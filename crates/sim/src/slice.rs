@@ -27,10 +27,11 @@ use host::Host;
 use seat::Posted;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use strandway_collective::{AnyApplication, FlowTable};
+use strandway_collective::{AnyApplication, FlowTable, Programs};
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use strandway_fabric::plan::Plan;
+use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::Packet;
 use strandway_proto::rng::Random;
@@ -167,6 +168,10 @@ pub(crate) struct Slice<'a> {
     pub(crate) now: u64,
     /// The rows of all flows; hosts of all slices write into them.
     records: &'a Records,
+    /// Messages without a row: what became of those of each collective, and, host by host, since when each is under way.
+    pub(crate) tallies: Vec<Tally>,
+    open: Vec<Vec<(u32, u64)>>,
+    all_programs: &'a Programs<'a>,
     /// Flows that this slice's hosts send, and where the time of those went that ended.
     under_way: BTreeMap<u32, Posted>,
     pub(crate) times: Vec<(u32, FlowTime)>,

@@ -13,7 +13,10 @@ use strandway_sim::Control;
 const LONG: f64 = 20.0;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let scenario = load(&args.common)?;
+    let mut scenario = load(&args.common)?;
+    if args.flows.is_some() {
+        scenario.keep_rows();
+    }
     let mut experiment = scenario.check()?;
     let estimate = Estimate::of(&experiment);
     let threads = experiment.plan.threads;

@@ -1,10 +1,11 @@
 //! Makes a report of what a run measured.
 
 use super::capacity::Capacity;
+use super::crowd::{self, Crowd};
 use super::spread::{cdf, spread};
 use super::{
     ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FaultFacts, FlowFacts, Goodput, GroupFacts,
-    LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, series, why,
+    LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series, why,
 };
 use crate::cost::Tables;
 use crate::plan::{CollectivePlan, Experiment, FaultNote, Message};
@@ -32,6 +33,8 @@ impl Report {
         };
         let every = |_: &Message| true;
         let unfinished = lives.iter().filter(|l| l.finished.is_none()).count();
+        // Messages without rows: their percentiles are from histograms, and what would need a row of each is not known.
+        let crowd = Crowd::new(experiment, measured);
         let mut times = fct(&every);
         times.sort_unstable_by(f64::total_cmp);
         let received: Vec<f64> = lives.iter().filter_map(|l| Some((l.received? - l.started?).as_us())).collect();
@@ -41,23 +44,37 @@ impl Report {
             let times = fct(&mine);
             let total = experiment.messages.iter().filter(|m| mine(m)).count();
             let unfinished = total - times.len();
+            let without = || crowd.of_class(i);
+            let rows = without().next().is_none();
             ClassFacts {
                 name: name.clone(),
-                total: total as u64,
-                finished: times.len() as u64,
-                bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum(),
-                fct_us: spread(times, unfinished),
-                slowdown: spread(slowdown(&mine), unfinished),
-                fairness: jain(
-                    experiment
-                        .messages
-                        .iter()
-                        .zip(&lives)
-                        .filter(|(m, _)| mine(m))
-                        .filter_map(|(m, l)| Some(m.bytes as f64 / l.completion()?.as_us())),
-                ),
+                total: total as u64 + without().map(|p| p.total).sum::<u64>(),
+                finished: times.len() as u64 + without().map(|p| p.finished()).sum::<u64>(),
+                bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum::<u64>()
+                    + without().map(|p| p.bytes).sum::<u64>(),
+                fct_us: match rows {
+                    true => spread(times, unfinished),
+                    false => crowd::spread(&times, unfinished as u64, without()).0,
+                },
+                slowdown: if rows { spread(slowdown(&mine), unfinished) } else { Spread::default() },
+                fairness: if rows {
+                    jain(
+                        experiment
+                            .messages
+                            .iter()
+                            .zip(&lives)
+                            .filter(|(m, _)| mine(m))
+                            .filter_map(|(m, l)| Some(m.bytes as f64 / l.completion()?.as_us())),
+                    )
+                } else {
+                    None
+                },
             }
         });
+        let (fct_us, fct_cdf) = match crowd.is_empty() {
+            true => (spread(times.clone(), unfinished), cdf(&times, lives.len())),
+            false => crowd::spread(&times, unfinished as u64, crowd.all()),
+        };
         let p = measured.packets;
         let mut report = Report {
             format: 1,
@@ -86,11 +103,11 @@ impl Report {
                 hosts: plan.topology.hosts(),
             },
             fabric: fabric(experiment),
-            flows: flows(experiment, measured, &lives),
-            fct_cdf: cdf(&times, lives.len()),
-            fct_us: spread(times, unfinished),
-            received_us: spread(received, not_received),
-            slowdown: spread(slowdown(&every), unfinished),
+            flows: flows(experiment, measured, &lives, &crowd),
+            fct_cdf,
+            fct_us,
+            received_us: if crowd.is_empty() { spread(received, not_received) } else { Spread::default() },
+            slowdown: if crowd.is_empty() { spread(slowdown(&every), unfinished) } else { Spread::default() },
             goodput_gbps: goodput(experiment, measured, &lives),
             packets: Packets {
                 sent: p.sent,
@@ -119,7 +136,7 @@ impl Report {
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
-            collectives: collectives(experiment, &lives),
+            collectives: collectives(experiment, measured, &lives),
             why: why::why(experiment, measured),
             expect: Vec::new(),
             faults: experiment.faults.iter().map(fault).collect(),
@@ -231,18 +248,29 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
     }
 }
 
-fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> FlowFacts {
+fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd: &Crowd<'_>) -> FlowFacts {
     let pairs = || experiment.messages.iter().zip(lives);
     let unfinished = pairs().filter(|(_, l)| l.finished.is_none()).map(|(m, _)| experiment.message_name(m)).take(100);
     let mut slowest: Vec<(Span, usize)> =
         lives.iter().enumerate().filter_map(|(i, l)| Some((l.completion()?, i))).collect();
     slowest.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     slowest.truncate(10);
+    let rows = slowest.into_iter().map(|(fct, i)| SlowFlow {
+        name: experiment.message_name(&experiment.messages[i]),
+        bytes: experiment.messages[i].bytes,
+        start_us: lives[i].started.unwrap_or_default().as_us(),
+        fct_us: fct.as_us(),
+    });
+    let mut slowest: Vec<SlowFlow> = rows.collect();
+    slowest.extend(crowd.slowest());
+    slowest.sort_by(|a, b| b.fct_us.total_cmp(&a.fct_us));
+    slowest.truncate(10);
+    let more = |of: fn(&crowd::Part<'_>) -> u64| crowd.all().map(of).sum::<u64>();
     FlowFacts {
-        total: lives.len() as u64,
-        finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64,
-        never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64,
-        bytes: experiment.messages.iter().map(|m| m.bytes).sum(),
+        total: lives.len() as u64 + more(|p| p.total),
+        finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),
+        never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64 + more(|p| p.total - p.started()),
+        bytes: experiment.messages.iter().map(|m| m.bytes).sum::<u64>() + more(|p| p.bytes),
         delivered_bytes: measured.connections.iter().map(|c| c.delivered_bytes).sum(),
         unfinished: unfinished.collect(),
         waiting: pairs()
@@ -250,15 +278,7 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Fl
             .filter_map(|(m, _)| waits(experiment, m))
             .take(100)
             .collect(),
-        slowest: slowest
-            .into_iter()
-            .map(|(fct, i)| SlowFlow {
-                name: experiment.message_name(&experiment.messages[i]),
-                bytes: experiment.messages[i].bytes,
-                start_us: lives[i].started.unwrap_or_default().as_us(),
-                fct_us: fct.as_us(),
-            })
-            .collect(),
+        slowest,
     }
 }
 
@@ -271,18 +291,23 @@ fn waits(experiment: &Experiment, message: &Message) -> Option<String> {
 
 fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {
     let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
-    let first = lives.iter().filter_map(|l| l.started).min().unwrap_or_default();
-    let last = if lives.iter().all(|l| l.received.is_some()) {
+    let tallies = || measured.tallies.iter().filter(|t| t.started > 0);
+    let first =
+        lives.iter().filter_map(|l| l.started).chain(tallies().filter_map(|t| t.first)).min().unwrap_or_default();
+    let last = if tallies().next().is_none() && lives.iter().all(|l| l.received.is_some()) {
         lives.iter().filter_map(|l| l.received).max().unwrap_or_default()
     } else {
         measured.last_arrival
     };
     let span = last.since(first);
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
-    let senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
+    let mut senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
+    senders.extend(experiment.groups.iter().flat_map(|g| g.hosts.iter().map(|h| h.0)));
     let single = experiment.messages.iter().zip(lives);
     let single = single.map(|(m, l)| l.completion().map_or(0.0, |time| m.bytes as f64 * 8e3 / time.0.max(1) as f64));
-    Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow: spread(single.collect(), 0) }
+    let per_flow =
+        if experiment.collectives.iter().any(|c| c.tallied) { Spread::default() } else { spread(single.collect(), 0) };
+    Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow }
 }
 
 fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
@@ -378,14 +403,18 @@ fn paths(experiment: &Experiment, measured: &Measurements) -> Vec<PathFacts> {
         .collect()
 }
 
-fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> {
-    let facts = |plan: &CollectivePlan| {
+fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Vec<CollectiveFacts> {
+    let facts = |(i, plan): (usize, &CollectivePlan)| {
         let lives = &lives[plan.messages.clone()];
         let schedule = &plan.schedule;
         let (algorithm, bytes) = (schedule.algorithm(), schedule.bytes());
-        let received = lives.iter().filter(|l| l.received.is_some()).count();
-        let started = lives.iter().filter_map(|l| l.started).min();
-        let last = lives.iter().filter_map(|l| l.received).max().filter(|_| received == lives.len());
+        let tally = measured.tallies.get(i).filter(|_| plan.tallied);
+        let messages = if plan.tallied { experiment.groups[i].messages() } else { lives.len() as u64 };
+        let received =
+            tally.map_or_else(|| lives.iter().filter(|l| l.received.is_some()).count() as u64, |t| t.received);
+        let started = tally.map_or_else(|| lives.iter().filter_map(|l| l.started).min(), |t| t.first);
+        let last = tally.map_or_else(|| lives.iter().filter_map(|l| l.received).max(), |t| t.last);
+        let last = last.filter(|_| received == messages);
         let time = last.zip(started).map(|(last, first)| last.since(first));
         let rates = time.and_then(|t| bandwidth(algorithm.collective(), schedule.ranks(), Bytes(bytes), t));
         CollectiveFacts {
@@ -396,8 +425,8 @@ fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> 
             placement: plan.placement.clone(),
             ranks: schedule.ranks(),
             bytes,
-            messages: lives.len() as u64,
-            received: received as u64,
+            messages,
+            received,
             started_us: started.map(Time::as_us),
             time_us: time.map(Span::as_us),
             bound_us: plan.bound.as_us(),
@@ -405,7 +434,7 @@ fn collectives(experiment: &Experiment, lives: &[Life]) -> Vec<CollectiveFacts> 
             busbw: rates.map(|r| r.bus),
         }
     };
-    experiment.collectives.iter().map(facts).collect()
+    experiment.collectives.iter().enumerate().map(facts).collect()
 }
 
 fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {

@@ -1,6 +1,6 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
-use super::generate::{Maker, fits};
+use super::generate::{MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -43,8 +43,12 @@ pub struct CollectivePlan {
     pub schedule: Schedule,
     /// `contiguous`, `random` or the name of a file.
     pub placement: String,
-    /// Its messages: a range of [`crate::Experiment::messages`].
+    /// Index of its class in [`crate::Experiment::classes`].
+    pub class: u16,
+    /// Its messages: a range of [`crate::Experiment::messages`], empty if they have no rows.
     pub messages: Range<usize>,
+    /// Its messages have no row each: they are counted, and their times are in a histogram.
+    pub tallied: bool,
     /// How long it takes at least, on a fabric in which nothing waits.
     pub bound: Span,
 }
@@ -184,12 +188,18 @@ impl Maker<'_> {
             }
         };
         let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
-        if !self.room(flows) {
+        let tallied = !self.context.rows && self.traffic.flows.len() as u64 + flows > ROWS_MAX;
+        if !tallied && !self.room(flows) {
             return;
+        }
+        self.traffic.tallied += if tallied { flows } else { 0 };
+        if self.traffic.tallied > MESSAGES_MAX {
+            let remedy = "lower hosts, ranks, pipeline or connections";
+            return self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
         }
         let groups = ranks / size;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
-            let (placed, messages) = self.group(&schedule, hosts);
+            let (placed, messages) = self.group(&schedule, hosts, tallied);
             self.traffic.groups.push(placed);
             let (name, group) = match groups {
                 1 => (self.workload.class.clone(), None),
@@ -197,7 +207,17 @@ impl Maker<'_> {
             };
             let bound = self.bound(&schedule, hosts);
             let placement = written.placement.name.clone();
-            self.traffic.collectives.push(CollectivePlan { name, group, schedule, placement, messages, bound });
+            let class = self.class;
+            self.traffic.collectives.push(CollectivePlan {
+                name,
+                group,
+                schedule,
+                placement,
+                class,
+                messages,
+                tallied,
+                bound,
+            });
         }
     }
 
@@ -232,8 +252,8 @@ impl Maker<'_> {
         None
     }
 
-    /// One collective on these hosts: its connections, and a row for every message and every piece of it.
-    fn group(&mut self, schedule: &Schedule, hosts: &[HostId]) -> (Group, Range<usize>) {
+    /// One collective on these hosts: its connections, and, unless it is `tallied`, a row for every message and every piece.
+    fn group(&mut self, schedule: &Schedule, hosts: &[HostId], tallied: bool) -> (Group, Range<usize>) {
         let first = self.traffic.messages.len();
         let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
         let group = Group {
@@ -246,6 +266,15 @@ impl Maker<'_> {
             profile: self.profile,
             number: self.traffic.groups.len() as u32,
         };
+        if tallied {
+            for rank in (0..schedule.ranks()).map(Rank) {
+                for peer in 0..schedule.peers() {
+                    let to = schedule.send(rank, peer * schedule.parts()).to;
+                    self.open(hosts[rank.0 as usize].0, hosts[to.0 as usize].0);
+                }
+            }
+            return (group, first..first);
+        }
         let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
         self.traffic.messages.reserve(ranks as usize * each);
         self.traffic.flows.reserve(ranks as usize * each * group.pieces() as usize);

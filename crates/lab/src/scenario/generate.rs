@@ -18,6 +18,13 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
 
+/// Collectives beyond this many messages have no row for each, unless a scenario asks for rows. Ours: percentiles are exact up
+/// to a million flows, and a million rows take some 250 MB.
+pub(super) const ROWS_MAX: u64 = 1 << 20;
+
+/// Messages have 32-bit numbers, with or without rows.
+pub(super) const MESSAGES_MAX: u64 = u32::MAX as u64 - (FLOWS_MAX + 1);
+
 /// Everything that is sent in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic {
@@ -31,6 +38,8 @@ pub(crate) struct Traffic {
     pub(crate) collectives: Vec<CollectivePlan>,
     /// The same collectives as hosts run them.
     pub(crate) groups: Vec<Group>,
+    /// Messages of collectives that have no rows.
+    pub(crate) tallied: u64,
     /// The first is that of the run.
     pub(crate) profiles: Vec<Arc<Profile>>,
 }
@@ -56,6 +65,8 @@ pub(crate) struct Context<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) rate: Rate,
     pub(crate) seed: u64,
+    /// Every message has a row, however many there are.
+    pub(crate) rows: bool,
     /// What connections use that are not said to use another.
     pub(crate) profile: &'a Arc<Profile>,
 }
@@ -85,6 +96,12 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             maker.keep_order(share, single, first);
         }
     }
+    // Messages without rows are numbered behind those with rows.
+    let mut next = traffic.flows.len() as u32;
+    for (group, _) in traffic.groups.iter_mut().zip(&traffic.collectives).filter(|(_, c)| c.tallied) {
+        group.first_message = next;
+        next += group.messages() as u32;
+    }
     traffic
 }
 
@@ -98,7 +115,7 @@ pub(super) struct Maker<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) workload: &'a Workload,
     pub(super) traffic: &'a mut Traffic,
-    class: u16,
+    pub(super) class: u16,
     pub(super) profile: u16,
     pub(super) random: Random,
     /// The connections of each pair so far.
@@ -395,8 +412,13 @@ impl Traffic {
                 last = last.max(at);
             }
         }
-        for group in &self.groups {
+        for (group, plan) in self.groups.iter().zip(&self.collectives) {
             last = last.max(group.starts.iter().copied().max().unwrap_or_default());
+            // A rank sends as much as any other, and receives as much.
+            let each = group.schedule.volume() / u64::from(group.schedule.ranks());
+            for host in group.hosts.iter().filter(|_| plan.tallied) {
+                bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
+            }
         }
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
         (fits(rate, Bytes(most)), last)

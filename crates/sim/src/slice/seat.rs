@@ -2,10 +2,11 @@
 
 use super::{Crossing, Slice};
 use strandway_fabric::measure::FlowTime;
+use strandway_fabric::tally::Tally;
 use strandway_proto::account::Spent;
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::units::{Span, Time};
-use strandway_proto::{ConnectionId, Event as Told, Message};
+use strandway_proto::{ConnectionId, Event as Told, Message, MessageId};
 
 /// A flow that is under way.
 pub(super) struct Posted {
@@ -47,15 +48,28 @@ impl Slice<'_> {
         match told {
             Told::Sent { message, .. } => {
                 self.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
-                self.records.finish(message.0, Time(now));
-                self.end_flow(h, message.0, now);
+                if self.has_row(message) {
+                    self.records.finish(message.0, Time(now));
+                    self.end_flow(h, message.0, now);
+                } else {
+                    let open = &mut self.open[h];
+                    let at = open.iter().position(|o| o.0 == message.0);
+                    let since = at.map_or(now, |at| open.swap_remove(at).1);
+                    if let Some(tally) = self.tally_of(message) {
+                        tally.finish(message.0, Time(since), Time(now));
+                    }
+                }
                 self.finished += 1;
                 self.finished_at = self.finished_at.max(now);
                 Event::Sent { message }
             }
             Told::Received { message, bytes, .. } => {
                 self.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
-                self.records.receive(message.0, Time(now));
+                if self.has_row(message) {
+                    self.records.receive(message.0, Time(now));
+                } else if let Some(tally) = self.tally_of(message) {
+                    tally.receive(Time(now));
+                }
                 Event::Received { message, bytes }
             }
             Told::Failed { connection } => {
@@ -63,6 +77,17 @@ impl Slice<'_> {
                 Event::Failed { peer: self.hosts[h].endpoint.peer(connection) }
             }
         }
+    }
+
+    /// Does the plan keep a row for a message?
+    #[inline]
+    fn has_row(&self, message: MessageId) -> bool {
+        (message.0 as usize) < self.plan.flows.len()
+    }
+
+    /// The tally of the collective that a message belongs to.
+    fn tally_of(&mut self, message: MessageId) -> Option<&mut Tally> {
+        self.all_programs.group_of(message.0).and_then(|group| self.tallies.get_mut(group))
     }
 
     /// Does what a host's program wants done now.
@@ -99,13 +124,21 @@ impl Slice<'_> {
     /// A program posts a message.
     fn post(&mut self, h: usize, channel: Channel, message: Message, now: u64) {
         let flow = message.id.0;
-        self.records.start(flow, Time(now));
+        if self.has_row(message.id) {
+            self.records.start(flow, Time(now));
+        } else {
+            self.open[h].push((flow, now));
+            if let Some(tally) = self.tally_of(message.id) {
+                tally.start(Time(now));
+            }
+        }
         self.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(channel);
         let host = &mut self.hosts[h];
-        let behind = self.plan.accounts && host.endpoint.has_unsent(connection);
+        let accounts = self.plan.accounts && (flow as usize) < self.plan.flows.len();
+        let behind = accounts && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
-        if !self.plan.accounts {
+        if !accounts {
             return;
         }
         let spent = host.endpoint.spent(Time(now), connection);
@@ -115,8 +148,8 @@ impl Slice<'_> {
     /// The first or the last packet of a flow leaves for the first time. If its connection was busy with earlier flows until
     /// the first one, it waited for them; after the last one, what the connection does is done for later flows.
     pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
-        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
         let Some(posted) = self.under_way.get_mut(&flow) else { return };
+        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
         let spent = self.hosts[h].endpoint.spent(Time(now), connection);
         if posted.behind {
             posted.behind = false;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::measure::{PATH_SLOTS, PacketCounters, PathCounters};
 use strandway_fabric::plan::{Plan, environment};
+use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
@@ -190,6 +191,9 @@ impl<'a> Slice<'a> {
             outbox: vec![Vec::new(); cut.slices],
             now: 0,
             records,
+            tallies: vec![Tally::default(); programs.groups()],
+            open: vec![Vec::new(); cut.nodes[index][0].len()],
+            all_programs: programs,
             under_way: BTreeMap::new(),
             times: Vec::new(),
             packets: PacketCounters::default(),

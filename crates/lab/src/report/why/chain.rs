@@ -15,7 +15,7 @@ pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static st
         return if triggered { vec![("chain".into(), "the longest chain".into(), "chain")] } else { Vec::new() };
     }
     let name = |c: &crate::plan::CollectivePlan| (format!("collective.{}", c.name), c.name.clone(), "collective");
-    experiment.collectives.iter().map(name).collect()
+    experiment.collectives.iter().filter(|c| !c.tallied).map(name).collect()
 }
 
 /// An account for each collective; without any, for the longest chain of the run, if flows trigger others.
@@ -26,7 +26,8 @@ pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
         return Vec::new();
     }
     let firings = Firings::new(books);
-    let mut ranges: Vec<Range<usize>> = experiment.collectives.iter().map(|c| c.messages.clone()).collect();
+    let known = experiment.collectives.iter().filter(|c| !c.tallied);
+    let mut ranges: Vec<Range<usize>> = known.map(|c| c.messages.clone()).collect();
     if ranges.is_empty() {
         ranges.push(0..experiment.messages.len());
     }

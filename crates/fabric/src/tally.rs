@@ -1,0 +1,254 @@
+//! Counts of messages that have no row of their own: how many there were, and how long they took, from a histogram.
+
+use strandway_proto::units::{Span, Time};
+
+/// The slowest messages that a tally names.
+const SLOWEST: usize = 10;
+
+/// Buckets per factor of two.
+const FINE: u32 = 7;
+
+/// Times by their length. Buckets grow with the time: each is at most 1/128 of its value wide, so that a value from the
+/// middle of its bucket is at most 0.4 % off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// The bucket of the first count.
+    first: usize,
+    counts: Vec<u64>,
+    all: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+/// The bucket of a value: its power of two, and the seven bits behind the highest.
+fn bucket(value: u64) -> usize {
+    let bits = 64 - value.leading_zeros();
+    if bits <= FINE + 1 {
+        return value as usize;
+    }
+    let shift = bits - FINE - 1;
+    ((shift as usize) << FINE) + (value >> shift) as usize
+}
+
+/// The value in the middle of a bucket.
+fn middle(bucket: usize) -> u64 {
+    if bucket < 1 << (FINE + 1) {
+        return bucket as u64;
+    }
+    let shift = (bucket >> FINE) - 1;
+    let low = ((bucket - (shift << FINE)) as u64) << shift;
+    low + (1u64 << shift) / 2
+}
+
+impl Histogram {
+    /// Adds one time.
+    pub fn add(&mut self, time: Span) {
+        self.count(bucket(time.0), 1);
+        self.min = if self.all == 0 { time.0 } else { self.min.min(time.0) };
+        self.max = self.max.max(time.0);
+        self.all += 1;
+        self.sum += u128::from(time.0);
+    }
+
+    fn count(&mut self, bucket: usize, more: u64) {
+        if self.counts.is_empty() {
+            self.first = bucket;
+        }
+        if bucket < self.first {
+            let missing = self.first - bucket;
+            self.counts.splice(0..0, std::iter::repeat_n(0, missing));
+            self.first = bucket;
+        }
+        let at = bucket - self.first;
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
+        }
+        self.counts[at] += more;
+    }
+
+    /// Adds all times of another histogram.
+    pub fn merge(&mut self, other: &Histogram) {
+        if other.all == 0 {
+            return;
+        }
+        for (at, &more) in other.counts.iter().enumerate() {
+            if more > 0 {
+                self.count(other.first + at, more);
+            }
+        }
+        self.min = if self.all == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.all += other.all;
+        self.sum += other.sum;
+    }
+
+    /// How many times it holds.
+    pub fn len(&self) -> u64 {
+        self.all
+    }
+
+    /// Does it hold none?
+    pub fn is_empty(&self) -> bool {
+        self.all == 0
+    }
+
+    /// The shortest, exactly.
+    pub fn min(&self) -> Option<Span> {
+        (self.all > 0).then_some(Span(self.min))
+    }
+
+    /// The longest, exactly.
+    pub fn max(&self) -> Option<Span> {
+        (self.all > 0).then_some(Span(self.max))
+    }
+
+    /// The mean in ps, exactly.
+    pub fn mean(&self) -> Option<f64> {
+        (self.all > 0).then(|| self.sum as f64 / self.all as f64)
+    }
+
+    /// The `n`-th shortest, counted from 1, at most 0.4 % off; `None` if there are fewer.
+    pub fn nth(&self, n: u64) -> Option<Span> {
+        if n == 0 || n > self.all {
+            return None;
+        }
+        let mut behind = 0;
+        for (at, &count) in self.counts.iter().enumerate() {
+            behind += count;
+            if behind >= n {
+                return Some(Span(middle(self.first + at).clamp(self.min, self.max)));
+            }
+        }
+        None
+    }
+
+    /// The middle and the count of every bucket that holds any, from the shortest time on.
+    pub fn buckets(&self) -> impl Iterator<Item = (Span, u64)> + '_ {
+        let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        all.map(|(at, &count)| (Span(middle(self.first + at).clamp(self.min, self.max)), count))
+    }
+}
+
+/// One of the slowest messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slow {
+    /// From posting to the sender's completion.
+    pub took: Span,
+    /// Its number.
+    pub message: u32,
+    /// When it was posted.
+    pub started: Time,
+}
+
+/// What became of the messages of one collective.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Messages posted.
+    pub started: u64,
+    /// Messages that arrived.
+    pub received: u64,
+    /// Messages whose sender knows that.
+    pub finished: u64,
+    /// When the first one was posted; `None` before.
+    pub first: Option<Time>,
+    /// When the last one arrived so far.
+    pub last: Option<Time>,
+    /// Completion times.
+    pub completion: Histogram,
+    /// The ten slowest, the slowest first; of equal ones those with the lowest numbers.
+    pub slowest: Vec<Slow>,
+}
+
+impl Tally {
+    /// A message is posted.
+    pub fn start(&mut self, at: Time) {
+        self.started += 1;
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+    }
+
+    /// A message has arrived.
+    pub fn receive(&mut self, at: Time) {
+        self.received += 1;
+        self.last = self.last.max(Some(at));
+    }
+
+    /// The sender of a message knows that it has arrived.
+    pub fn finish(&mut self, message: u32, started: Time, at: Time) {
+        self.finished += 1;
+        let took = at.since(started);
+        self.completion.add(took);
+        self.note(Slow { took, message, started });
+    }
+
+    fn note(&mut self, slow: Slow) {
+        let rank = |s: &Slow| (std::cmp::Reverse(s.took), s.message);
+        if self.slowest.len() == SLOWEST && self.slowest.last().is_some_and(|last| rank(last) < rank(&slow)) {
+            return;
+        }
+        let at = self.slowest.partition_point(|s| rank(s) < rank(&slow));
+        self.slowest.insert(at, slow);
+        self.slowest.truncate(SLOWEST);
+    }
+
+    /// Adds what another part of the fabric has counted of the same collective.
+    pub fn merge(&mut self, other: &Tally) {
+        self.started += other.started;
+        self.received += other.received;
+        self.finished += other.finished;
+        self.first = match (self.first, other.first) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.last = self.last.max(other.last);
+        self.completion.merge(&other.completion);
+        other.slowest.iter().for_each(|slow| self.note(*slow));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_their_error(
+            mut times in prop::collection::vec((0u32..50, any::<u64>()), 1..300), cut in 0usize..300
+        ) {
+            let times: Vec<u64> = times.drain(..).map(|(shift, t)| t >> (shift + 8)).collect();
+            let mut sorted = times.clone();
+            sorted.sort_unstable();
+            // In two halves, and merged.
+            let (mut left, mut right) = (Histogram::default(), Histogram::default());
+            for (i, &t) in times.iter().enumerate() {
+                if i < cut { left.add(Span(t)) } else { right.add(Span(t)) }
+            }
+            left.merge(&right);
+            prop_assert_eq!(left.len(), times.len() as u64);
+            prop_assert_eq!((left.min(), left.max()), (sorted.first().map(|t| Span(*t)), sorted.last().map(|t| Span(*t))));
+            for (i, &right) in sorted.iter().enumerate() {
+                let found = left.nth(i as u64 + 1).expect("that many").0 as f64;
+                prop_assert!((found - right as f64).abs() <= right as f64 * 0.004, "{} for {}", found, right);
+            }
+            prop_assert_eq!(left.nth(times.len() as u64 + 1), None);
+            prop_assert_eq!(left.buckets().map(|b| b.1).sum::<u64>(), times.len() as u64);
+        }
+
+        #[test]
+        fn tallies_of_parts_add_up_to_that_of_the_whole(times in prop::collection::vec((0u64..50, 0u64..50), 0..60), cut in 0usize..60) {
+            let (mut whole, mut left, mut right) = (Tally::default(), Tally::default(), Tally::default());
+            for (i, &(from, took)) in times.iter().enumerate() {
+                let part = if i < cut { &mut left } else { &mut right };
+                for tally in [&mut whole, part] {
+                    tally.start(Time(from));
+                    tally.receive(Time(from + took));
+                    tally.finish(i as u32, Time(from), Time(from + took));
+                }
+            }
+            right.merge(&left);
+            prop_assert_eq!(&right, &whole);
+            prop_assert!(whole.slowest.len() == times.len().min(10));
+        }
+    }
+}
