@@ -263,7 +263,9 @@ fn placement_decides_who_is_whose_neighbour() {
 #[test]
 fn a_ring_of_a_thousand_ranks_fits() {
     let text = "[fabric]\nhosts = 1024\n[workload]\nkind = \"all-reduce\"\nsize = \"16 MB\"\n";
-    let experiment = experiment(text, &[]);
+    let tallied = experiment(text, &[]);
+    assert_eq!((tallied.plan.flows.len(), tallied.groups[0].messages()), (0, 2 * 1023 * 1024));
+    let experiment = experiment(text, &["run.rows=true"]);
     assert_eq!(experiment.plan.flows.len(), 2 * 1023 * 1024);
     assert_eq!(experiment.plan.connections.len(), 1024);
     // An unfinished report of two million messages is small and quick.

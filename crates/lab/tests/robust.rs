@@ -148,7 +148,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[workload]\nkind = \"poisson\"\nsizes = \"webserch\"", &["is no distribution of sizes"]),
         ("[workload]\nkind = \"poisson\"\nload = 0", &["workload.load = 0: is out of range"]),
         ("[workload]\nkind = \"poisson\"\nduration = \"1 ns\"", &["no flow arrives within 1 ns"]),
-        ("[workload]\nkind = \"all-to-all\"\n[fabric]\nhosts = 65536", &["makes more than 4194304 flows"]),
+        ("[workload]\nkind = \"all-to-all\"\n[fabric]\nhosts = 65536", &["makes more than 4 billion messages"]),
         ("[workload]\nmessages = 1000000", &["makes more than 4194304 flows"]),
         // Collectives.
         (
@@ -193,8 +193,8 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[workload]\nkind = \"all-reduce\"\nplacement = 3", &["workload.placement = 3: must be text"]),
         ("[workload]\nkind = \"all-reduce\"\nplacement = \"none.txt\"", &["none.txt: cannot be read"]),
         (
-            "[workload]\nkind = \"all-reduce\"\n[fabric]\nhosts = 2048",
-            &["makes more than 4194304 flows; lower hosts, ranks"],
+            "[workload]\nkind = \"all-reduce\"\n[fabric]\nhosts = 65536",
+            &["makes more than 4 billion messages; lower hosts, ranks"],
         ),
         (
             "[workload]\nkind = \"all-to-all\"\nsize = \"200 TB\"\n[fabric]\nhosts = 131072",

@@ -1,6 +1,7 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
 use super::generate::{MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::workload::FLOWS_MAX;
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -188,7 +189,8 @@ impl Maker<'_> {
             }
         };
         let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
-        let tallied = !self.context.rows && self.traffic.flows.len() as u64 + flows > ROWS_MAX;
+        let tallied =
+            !self.context.rows && self.workload.ordered.is_none() && self.traffic.flows.len() as u64 + flows > ROWS_MAX;
         if !tallied && !self.room(flows) {
             return;
         }
@@ -196,6 +198,11 @@ impl Maker<'_> {
         if self.traffic.tallied > MESSAGES_MAX {
             let remedy = "lower hosts, ranks, pipeline or connections";
             return self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
+        }
+        let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
+        if channels > FLOWS_MAX {
+            let what = format!("opens more than {FLOWS_MAX} connections");
+            return self.context.sink.add(&self.workload.section, "", what, "lower hosts, ranks, group or connections");
         }
         let groups = ranks / size;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
