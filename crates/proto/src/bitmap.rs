@@ -13,7 +13,12 @@ pub struct SlidingBitmap {
 impl SlidingBitmap {
     /// Empty, from sequence number 0 on, never longer than `limit` bits (rounded up to a power of two of at least 64).
     pub fn new(limit: u32) -> SlidingBitmap {
-        SlidingBitmap { base: 0, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
+        SlidingBitmap::starting_at(0, limit)
+    }
+
+    /// The same from this sequence number on.
+    pub fn starting_at(base: u64, limit: u32) -> SlidingBitmap {
+        SlidingBitmap { base, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
     }
 
     /// The first sequence number of the range; everything below counts as present.

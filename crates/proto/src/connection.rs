@@ -1,6 +1,8 @@
 //! One connection: the only file that knows reliability, congestion control and path selection together.
 
 mod aside;
+mod husk;
+mod kind;
 mod paths;
 mod sharing;
 
@@ -8,13 +10,16 @@ use crate::account::{Doing, Wait};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
-use crate::path::{AnyPath, PathConfig, PathFeedback, PathSelector};
-use crate::profile::{Environment, Profile};
+use crate::path::{AnyPath, PathFeedback, PathSelector};
 use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
+pub use husk::{Received, SentUpTo};
+
 use aside::Aside;
+pub(crate) use husk::Husk;
+pub(crate) use kind::Kind;
 use sharing::Sharing;
 use std::sync::Arc;
 
@@ -44,11 +49,12 @@ pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
 /// Both directions of one connection.
 pub(crate) struct Connection {
-    profile: Arc<Profile>,
-    local: HostId,
+    kind: Arc<Kind>,
+    /// The stream of its opening, for the path selector.
+    random: Random,
     peer: HostId,
+    /// As its packets name it.
     peer_connection: ConnectionId,
-    packet: u32,
     base_rtt: Span,
     pace_at: Time,
     /// What it needs from its first message or data packet on.
@@ -75,18 +81,12 @@ pub(crate) struct Connection {
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
 
 impl Connection {
-    pub(crate) fn new(
-        profile: Arc<Profile>,
-        environment: &Environment,
-        local: HostId,
-        peer: (HostId, ConnectionId),
-        random: Random,
-    ) -> Connection {
+    pub(crate) fn new(kind: Arc<Kind>, peer: (HostId, ConnectionId), random: Random) -> Connection {
+        let (profile, environment) = (&kind.profile, &kind.environment);
         Connection {
-            local,
+            random,
             peer: peer.0,
             peer_connection: peer.1,
-            packet: environment.packet.0 as u32,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
             aside: None,
@@ -96,21 +96,33 @@ impl Connection {
             receiver: profile.reliability.build_receiver(&profile.transport),
             stats: ConnectionStats::default(),
             ready: false,
-            idle: match &profile.path {
-                PathConfig::Mrc(config) if config.probe_idle => Idle::Probes,
-                _ => Idle::Silent,
-            },
+            idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },
             burst_path: PathId(0),
             burst_left: 0,
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
             sharing: None,
-            profile,
+            kind,
         }
     }
 
-    pub(crate) fn profile(&self) -> &Arc<Profile> {
-        &self.profile
+    pub(crate) fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// The peer's number for it, as its packets carry it.
+    pub(crate) fn peer_connection(&self) -> ConnectionId {
+        self.peer_connection
+    }
+
+    /// Connections of the same destination may share one window.
+    pub(crate) fn destination(&self) -> (HostId, u64) {
+        (self.peer, self.kind.fingerprint)
+    }
+
+    /// Its path selector, when it needs it no longer.
+    pub(crate) fn into_path(self) -> AnyPath {
+        self.path
     }
 
     /// Its NSCC, if that is its congestion control.
@@ -133,7 +145,7 @@ impl Connection {
     /// Might it share its window, and has not looked with whom?
     #[inline]
     pub(crate) fn is_to_join(&self) -> bool {
-        self.sharing.is_none() && self.profile.congestion.is_per_destination()
+        self.sharing.is_none() && self.kind.shares_window
     }
 
     pub(crate) fn peer(&self) -> HostId {
@@ -167,7 +179,7 @@ impl Connection {
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
         Packet {
-            source: self.local,
+            source: self.kind.host,
             destination: self.peer,
             connection: self.peer_connection,
             path,
@@ -178,7 +190,7 @@ impl Connection {
     }
 
     pub(crate) fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
-        self.packet(path, self.profile.transport.control as u16, flags, header)
+        self.packet(path, self.kind.transport.control as u16, flags, header)
     }
 
     /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
@@ -187,7 +199,7 @@ impl Connection {
     pub(crate) fn window_open(&self) -> bool {
         let in_flight = self.in_flight().0;
         in_flight == 0
-            || in_flight + u64::from(self.packet) <= self.congestion.window().0
+            || in_flight + self.kind.environment.packet.0 <= self.congestion.window().0
             || self.reliability.next_is_urgent()
     }
 
@@ -224,7 +236,7 @@ impl Connection {
         let Some(segment) = self.reliability.next(now) else {
             unreachable!("a reliability that has a next packet gives it")
         };
-        let size = self.profile.transport.header as u16 + segment.length;
+        let size = self.kind.transport.header as u16 + segment.length;
         let bytes = Bytes(u64::from(size));
         self.reliability.on_sent(now, &segment, path, bytes);
         let in_flight = self.in_flight();
@@ -232,7 +244,7 @@ impl Connection {
         self.pace_at = match self.congestion.rate(now) {
             // What it fell behind by, up to the slack, it may catch up.
             Some(rate) => {
-                let earliest = Time(now.0.saturating_sub(self.profile.transport.pace_slack.0));
+                let earliest = Time(now.0.saturating_sub(self.kind.transport.pace_slack.0));
                 self.pace_at.max(earliest) + rate.time_for(bytes)
             }
             None => now,
@@ -250,8 +262,8 @@ impl Connection {
             aside.clock.heard = now;
             aside.clock.turn_to(now, doing);
         }
-        let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
-        let turn = self.profile.transport.ack_every.0;
+        let full = in_flight.0 + self.kind.environment.packet.0 > self.congestion.window().0;
+        let turn = self.kind.transport.ack_every.0;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)
@@ -276,16 +288,16 @@ impl Connection {
             return Some(self.burst_path);
         }
         let mut path = self.path.next(now, free)?;
-        // MRC: what goes again takes another path than it took, where there is one. Where a round ends and the next one
+        // What goes again takes another path than it took, where there is one. Where a round ends and the next one
         // begins, a path may come twice in a row, but never three times.
-        if matches!(self.path, AnyPath::Mrc(_))
+        if self.kind.retries_elsewhere
             && let Some(named) = self.reliability.retry_path()
         {
             for _ in 0..2 {
                 path = if path == named { self.path.next(now, free).unwrap_or(path) } else { path };
             }
         }
-        self.burst_left = (self.profile.transport.burst - 1) as u16;
+        self.burst_left = (self.kind.transport.burst - 1) as u16;
         self.burst_path = path;
         Some(path)
     }
@@ -409,7 +421,7 @@ impl Connection {
             let path = self.path.reply_path(now, packet.path);
             reply(self.control(path, flags, Header::Nack(nack)));
         }
-        let interval = self.profile.transport.cnp_interval;
+        let interval = self.kind.transport.cnp_interval;
         if marked
             && interval > Span::ZERO
             && let Some(aside) = &mut self.aside
@@ -443,7 +455,7 @@ impl Connection {
         } else {
             self.path.on_feedback(now, ack.path, feedback);
         }
-        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
+        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.kind.transport.rtt_min)), ..settled };
         if let Some(rtt) = settled.rtt {
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }

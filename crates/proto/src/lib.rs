@@ -21,7 +21,7 @@ pub mod units;
 pub mod usid;
 pub mod wire;
 
-pub use endpoint::{Endpoint, Event, OpenConnection};
+pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection};
 pub use message::Message;
 pub use packet::{ConnectionId, HostId, MessageId, Packet, PathId, Ports};
 pub use profile::{Environment, Profile};

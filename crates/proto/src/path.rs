@@ -149,6 +149,10 @@ pub trait PathSelector: Send {
     fn on_ports(&mut self, _now: Time, _up: u32) {}
     /// The peer says which of its ports are up.
     fn on_peer_ports(&mut self, _now: Time, _number: u16, _up: u32) {}
+    /// A packet of the peer's arrived by `path`: is that path persistently bad?
+    fn is_to_shun(&mut self, _path: PathId, _marked: bool) -> bool {
+        false
+    }
     /// A path of this plane for a packet that belongs to no message.
     fn plane_path(&mut self, _port: u8) -> Option<PathId> {
         None
@@ -348,6 +352,9 @@ impl PathSelector for AnyPath {
     }
     fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
         each!(self, s => s.on_peer_ports(now, number, up))
+    }
+    fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
+        each!(self, s => s.is_to_shun(path, marked))
     }
     fn plane_path(&mut self, port: u8) -> Option<PathId> {
         each!(self, s => s.plane_path(port))

@@ -8,6 +8,7 @@ mod receive;
 mod scoreboard;
 mod selective_repeat;
 
+pub use crate::connection::{Received, SentUpTo};
 pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
 pub use mrc::MrcSackConfig;
 pub use receive::{AnyReceiver, Arrival, Receiver};
@@ -113,6 +114,12 @@ pub trait Reliability: Send {
     fn failed(&self) -> bool {
         false
     }
+    /// What must outlive a sleep, if nothing is posted or under way; `None` otherwise.
+    fn rest(&self) -> Option<SentUpTo> {
+        None
+    }
+    /// Begins where another one rested. Called before anything else.
+    fn resume(&mut self, _from: SentUpTo) {}
     /// A measured round trip shorter than all before lowers what timers build on.
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
 }
@@ -277,6 +284,12 @@ impl Reliability for AnyReliability {
     }
     fn failed(&self) -> bool {
         each!(self, r => r.failed())
+    }
+    fn rest(&self) -> Option<SentUpTo> {
+        each!(self, r => r.rest())
+    }
+    fn resume(&mut self, from: SentUpTo) {
+        each!(self, r => r.resume(from))
     }
     fn on_base_rtt(&mut self, base_rtt: Span) {
         each!(self, r => r.on_base_rtt(base_rtt))

@@ -11,7 +11,6 @@ use crate::congestion::Nscc;
 use crate::connection::Connection;
 use crate::packet::HostId;
 use crate::reliability::Reliability;
-use std::sync::Arc;
 
 /// One window for several connections.
 pub(super) struct Context {
@@ -28,8 +27,8 @@ pub(super) struct Context {
     turn: usize,
 }
 
-/// Connections to one host with one profile: the host, and the profile's place in memory, which orders nothing.
-pub(super) type Destination = (HostId, usize);
+/// Connections to one host with one profile: the host, and the profile's fingerprint.
+pub(super) type Destination = (HostId, u64);
 
 impl Endpoint {
     /// The first message of a connection is posted: it shares its window with others to the same host.
@@ -37,7 +36,7 @@ impl Endpoint {
     pub(super) fn join(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
         connection.sharing = Some(Box::default());
-        let key = (connection.peer(), Arc::as_ptr(connection.profile()) as usize);
+        let key = connection.destination();
         let Some(&first) = self.destinations.get(&key) else {
             self.destinations.insert(key, id);
             return;
@@ -51,16 +50,15 @@ impl Endpoint {
         let connection = &mut self.connections[first as usize];
         let in_flight = connection.in_flight().0;
         let congestion = *connection.nscc().expect("only NSCC's windows are shared");
-        let context = self.contexts.len() as u32;
-        self.contexts.push(Context {
-            congestion,
-            in_flight,
-            members: Vec::new(),
-            is_open: true,
-            holder: None,
-            waiting: 0,
-            turn: 0,
-        });
+        let begun =
+            Context { congestion, in_flight, members: Vec::new(), is_open: true, holder: None, waiting: 0, turn: 0 };
+        let context = if let Some(free) = self.free_contexts.pop() {
+            self.contexts[free as usize] = begun;
+            free
+        } else {
+            self.contexts.push(begun);
+            self.contexts.len() as u32 - 1
+        };
         self.set_context(first, context);
         context
     }
@@ -86,6 +84,41 @@ impl Endpoint {
     pub(super) fn take_back(&mut self, id: u32, context: Option<u32>) {
         if let Some(context) = context {
             self.contexts[context as usize].take_back(&mut self.connections[id as usize]);
+        }
+    }
+
+    /// A connection is closed: the others share the window without it.
+    pub(super) fn leave_context(&mut self, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        let Some(sharing) = connection.sharing.take() else { return };
+        let (key, in_flight) = (connection.destination(), connection.reliability.in_flight().0);
+        let mut heir = None;
+        if let Some(number) = sharing.context {
+            let context = &mut self.contexts[number as usize];
+            context.members.retain(|&member| member != id);
+            context.in_flight -= in_flight;
+            context.waiting -= u32::from(sharing.waiting);
+            context.turn = 0;
+            if context.holder == Some(id) {
+                context.holder = None;
+            }
+            heir = context.members.first().copied();
+        }
+        if self.destinations.get(&key) == Some(&id) {
+            match heir {
+                Some(other) => self.destinations.insert(key, other),
+                None => self.destinations.remove(&key),
+            };
+        }
+        match (heir, sharing.context) {
+            (Some(other), _) => {
+                // What the closed one had in flight is not coming back: there may be room.
+                let context = self.lend(other);
+                self.take_back(other, context);
+                self.call(other);
+            }
+            (None, Some(number)) => self.free_contexts.push(number),
+            (None, None) => {}
         }
     }
 

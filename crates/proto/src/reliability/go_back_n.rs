@@ -4,7 +4,7 @@
 //! from there. Structure: InfiniBand architecture, reliable connection; `docs/protocols/rocev2.md`.
 
 use super::scoreboard::Scoreboard;
-use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
+use super::{Arrival, Invalid, Lost, Received, Receiver, Reliability, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
 use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
@@ -164,6 +164,17 @@ impl Reliability for GoBackN {
     fn in_flight(&self) -> Bytes {
         self.board.in_flight()
     }
+
+    fn rest(&self) -> Option<SentUpTo> {
+        let done = self.backlog.is_empty() && self.board.una() == self.board.next() && self.lost.is_empty();
+        done.then(|| SentUpTo { next: self.board.next(), newest: 0 })
+    }
+
+    fn resume(&mut self, from: SentUpTo) {
+        self.board = Scoreboard::starting_at(from.next);
+        self.backlog.abandon(from.next);
+        self.cursor = from.next;
+    }
 }
 
 /// The receiver's half.
@@ -256,5 +267,15 @@ impl Receiver for GoBackNReceiver {
 
     fn cumulative(&self) -> u64 {
         self.expected
+    }
+
+    fn rest(&self) -> Option<Received> {
+        let done = self.done.is_empty() && !self.nack_sent;
+        done.then_some(Received { next: self.expected, bytes: self.received_bytes })
+    }
+
+    fn resume(&mut self, from: Received) {
+        self.expected = from.next;
+        self.received_bytes = from.bytes;
     }
 }

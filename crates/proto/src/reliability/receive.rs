@@ -1,6 +1,6 @@
 //! The receiver's half of reliability: what to tell the sender, what to tell the application.
 
-use super::{GoBackNReceiver, Invalid, SelectiveReceiver};
+use super::{GoBackNReceiver, Invalid, Received, SelectiveReceiver};
 use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId};
 
 /// What one arrival calls for.
@@ -29,6 +29,12 @@ pub trait Receiver {
     fn take_received(&mut self) -> Option<(MessageId, u64)>;
     /// The first sequence number that is missing.
     fn cumulative(&self) -> u64;
+    /// What must outlive a sleep, if nothing is missing and nothing is owed; `None` otherwise.
+    fn rest(&self) -> Option<Received> {
+        None
+    }
+    /// Begins where another one rested. Called before anything else.
+    fn resume(&mut self, _from: Received) {}
     /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
     fn touch(&self) -> u64 {
         self.cumulative()
@@ -67,6 +73,12 @@ impl Receiver for AnyReceiver {
     }
     fn cumulative(&self) -> u64 {
         each!(self, r => r.cumulative())
+    }
+    fn rest(&self) -> Option<Received> {
+        each!(self, r => r.rest())
+    }
+    fn resume(&mut self, from: Received) {
+        each!(self, r => r.resume(from))
     }
     #[inline]
     fn touch(&self) -> u64 {

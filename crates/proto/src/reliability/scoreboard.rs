@@ -38,6 +38,11 @@ pub(super) struct Scoreboard {
 const EMPTY: Sent = Sent { at: Time::ZERO, path: PathId(0), size: 0, sends: 0, state: State::Acked };
 
 impl Scoreboard {
+    /// With everything below `psn` settled.
+    pub(super) const fn starting_at(psn: u64) -> Scoreboard {
+        Scoreboard { ring: Vec::new(), una: psn, next: psn, in_flight: 0 }
+    }
+
     /// The first sequence number not acknowledged in order.
     #[inline]
     pub(super) const fn una(&self) -> u64 {

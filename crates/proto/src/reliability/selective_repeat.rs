@@ -14,7 +14,7 @@ pub use receiver::SelectiveReceiver;
 pub(super) use retries::Retry;
 
 use super::scoreboard::{Scoreboard, State};
-use super::{Invalid, Lost, Reliability, Settled};
+use super::{Invalid, Lost, Reliability, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
 use crate::packet::{Ack, Flags, Nack, NackReason, PathId};
@@ -482,6 +482,24 @@ impl Reliability for SelectiveRepeat {
 
     fn failed(&self) -> bool {
         self.retry.as_ref().is_some_and(|retry| retry.failed())
+    }
+
+    fn rest(&self) -> Option<SentUpTo> {
+        let settled = self.board.una() == self.board.next() && self.repairs.is_empty() && self.lost.is_empty();
+        if !settled || !self.backlog.is_empty() || self.failed() {
+            return None;
+        }
+        let newest = self.probe.as_ref().map_or(0, |probe| probe.late.newest());
+        Some(SentUpTo { next: self.board.next(), newest })
+    }
+
+    fn resume(&mut self, from: SentUpTo) {
+        self.board = Scoreboard::starting_at(from.next);
+        self.backlog.abandon(from.next);
+        (self.highest, self.mark) = (from.next, from.next);
+        if let Some(probe) = &mut self.probe {
+            probe.late.start_from(from.newest);
+        }
     }
 
     fn on_base_rtt(&mut self, base_rtt: Span) {

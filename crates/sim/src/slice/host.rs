@@ -247,7 +247,7 @@ impl Slice<'_> {
                 }
             }
             // What is not finished stays unfinished, and the report says so.
-            Told::Failed { .. } => {}
+            Told::Failed { .. } | Told::Closed { .. } => {}
             Told::Received { message, .. } => {
                 self.flows[message.0 as usize].received = Some(Time(now));
                 if let Some(trigger) = self.plan.flows[message.0 as usize].on_received {

@@ -4,7 +4,7 @@ use super::SelectiveRepeatConfig;
 use crate::bitmap::SlidingBitmap;
 use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::profile::TransportConfig;
-use crate::reliability::{Arrival, Invalid, Receiver};
+use crate::reliability::{Arrival, Invalid, Received, Receiver};
 use std::collections::VecDeque;
 
 /// No PSN: acknowledgements do not report in turn.
@@ -175,6 +175,17 @@ impl Receiver for SelectiveReceiver {
 
     fn cumulative(&self) -> u64 {
         self.bitmap.base()
+    }
+
+    fn rest(&self) -> Option<Received> {
+        let done = self.bitmap.count() == 0 && self.ends.is_empty() && self.done.is_empty();
+        done.then(|| Received { next: self.bitmap.base(), bytes: self.received_bytes })
+    }
+
+    fn resume(&mut self, from: Received) {
+        self.bitmap = SlidingBitmap::starting_at(from.next, self.bitmap.limit());
+        self.received_bytes = from.bytes;
+        self.started = true;
     }
 
     #[inline]
