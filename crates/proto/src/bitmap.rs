@@ -109,12 +109,18 @@ impl SlidingBitmap {
     fn advance(&mut self) {
         loop {
             let (word, bit) = self.slot(self.base);
-            if self.words[word] & bit == 0 {
+            let shift = bit.trailing_zeros();
+            // Those present from the base on, in this word.
+            let run = (!(self.words[word] >> shift)).trailing_zeros().min(64 - shift);
+            if run == 0 {
                 return;
             }
-            self.words[word] &= !bit;
-            self.base += 1;
-            self.count -= 1;
+            self.words[word] &= !(u64::MAX >> (64 - run) << shift);
+            self.base += u64::from(run);
+            self.count -= run;
+            if run < 64 - shift || self.count == 0 {
+                return;
+            }
         }
     }
 

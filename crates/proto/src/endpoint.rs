@@ -10,7 +10,7 @@ use crate::connection::{Connection, Kind, Polled};
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
 use crate::profile::{Environment, Profile};
-use crate::reliability::{Receiver, Reliability};
+use crate::reliability::Receiver;
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
@@ -106,7 +106,7 @@ pub struct Endpoint {
     control_burst: u32,
     /// Wire bytes of a control packet.
     control_size: u16,
-    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    timers: Timers,
     events: VecDeque<Event>,
     strays: u64,
     ports: Option<Box<ports::PortStates>>,
@@ -130,6 +130,37 @@ pub struct Endpoint {
 fn has(ports: u32, port: u8) -> bool {
     // A peer may have made a port up.
     ports.checked_shr(u32::from(port)).unwrap_or(0) & 1 == 1
+}
+
+/// The timer heap: when, and which slot.
+type Timers = BinaryHeap<Reverse<(Time, u32)>>;
+
+/// A connection's deadline that is earlier than its timer goes into the heap.
+#[inline]
+fn arm(timers: &mut Timers, connection: &mut Connection, now: Time, id: u32) {
+    let deadline = connection.deadline(now);
+    if deadline < connection.timer {
+        set_timer(timers, connection, if deadline > now { deadline } else { now + DEADLINE_MIN }, id);
+    }
+}
+
+#[inline(never)]
+fn set_timer(timers: &mut Timers, connection: &mut Connection, deadline: Time, id: u32) {
+    if deadline < connection.timer {
+        // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
+        connection.timer_behind = connection.timer_behind.min(connection.timer);
+        connection.timer = deadline;
+        timers.push(Reverse((deadline, id)));
+    }
+}
+
+/// A control packet waits for a port.
+#[inline]
+fn push_control(control: &mut VecDeque<Packet>, packet: Packet) {
+    if control.len() >= CONTROL_MAX {
+        control.pop_front();
+    }
+    control.push_back(packet);
 }
 
 /// The packet, by the lowest of these ports.
@@ -192,41 +223,49 @@ impl Endpoint {
     /// A packet arrived.
     #[inline]
     pub fn handle_packet(&mut self, now: Time, packet: &Packet) -> Handled {
+        if let Header::Data(data) = &packet.header
+            && let Some(connection) = self.connections.awake_at(packet.connection)
+        {
+            let control = &mut self.control;
+            connection.handle_data(now, packet, data, &mut |packet| push_control(control, packet));
+            let settles = connection.wants_idle_probe();
+            while let Some((message, bytes)) = connection.receiver.take_received() {
+                let connection = packet.connection;
+                self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
+            }
+            if settles {
+                self.settle(now, packet.connection.slot());
+            }
+            return Handled::Here;
+        }
+        self.handle_other(now, packet)
+    }
+
+    /// As [`Endpoint::handle_packet`], for everything but data of a connection that our number names and that is awake.
+    fn handle_other(&mut self, now: Time, packet: &Packet) -> Handled {
         let Some(slot) = self.connections.named_by(packet.source, packet.connection) else {
             return self.handle_unknown(now, packet);
         };
         if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
             return Handled::Here;
         }
+        if let Header::Data(_) = packet.header {
+            // By our own number, it takes the short way.
+            let ours = Packet { connection: self.connections.id(slot), ..*packet };
+            return self.handle_packet(now, &ours);
+        }
         self.deliver(now, slot, packet);
         Handled::Here
     }
 
-    /// A packet arrived for the connection in this slot.
-    #[inline]
+    /// A packet other than data arrived for the connection in this slot.
     fn deliver(&mut self, now: Time, slot: usize, packet: &Packet) {
         let id = slot as u32;
         let connection = &mut self.connections[slot];
         let control = &mut self.control;
-        let mut reply = |packet: Packet| {
-            if control.len() >= CONTROL_MAX {
-                control.pop_front();
-            }
-            control.push_back(packet);
-        };
+        let mut reply = |packet: Packet| push_control(control, packet);
         match &packet.header {
-            Header::Data(data) => {
-                connection.handle_data(now, packet, data, &mut reply);
-                let settles = connection.wants_idle_probe();
-                while let Some((message, bytes)) = self.connections[slot].receiver.take_received() {
-                    let connection = self.connections.id(slot);
-                    self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
-                }
-                if settles {
-                    self.settle(now, id);
-                }
-                return;
-            }
+            Header::Data(_) => unreachable!("data takes the short way"),
             Header::Probe { number } => {
                 connection.handle_probe(now, packet, *number, &mut reply);
                 if connection.wants_idle_probe() {
@@ -266,7 +305,7 @@ impl Endpoint {
                 self.handle_port_answer(now, answer);
             }
         }
-        while let Some(message) = self.connections[id as usize].reliability.take_finished() {
+        while let Some(message) = self.connections[slot].take_finished() {
             self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
         }
         self.settle(now, id);
@@ -337,17 +376,10 @@ impl Endpoint {
         }
     }
 
+    /// A connection's deadline may have come nearer.
     #[inline]
     fn arm(&mut self, now: Time, id: u32) {
-        let connection = &mut self.connections[id as usize];
-        let deadline = connection.deadline(now);
-        let deadline = if deadline > now { deadline } else { now + DEADLINE_MIN };
-        if deadline < connection.timer {
-            // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
-            connection.timer_behind = connection.timer_behind.min(connection.timer);
-            connection.timer = deadline;
-            self.timers.push(Reverse((deadline, id)));
-        }
+        arm(&mut self.timers, &mut self.connections[id as usize], now, id);
     }
 
     /// A port is idle: the packet to fill it with, if there is one.
@@ -360,40 +392,53 @@ impl Endpoint {
             self.streak += 1;
             return Some(packet);
         }
-        if free.data != 0 {
-            let mut tries = self.ready.len();
-            while tries > 0 {
-                tries -= 1;
-                let id = self.ready.pop_front()?;
-                let context = self.lend(id);
-                let polled = self.connections[id as usize].poll_transmit(now, free);
-                self.take_back(id, context);
-                match polled {
-                    Polled::Packet(packet, more) => {
-                        let goes_on = more && self.keeps_turn(id);
-                        self.connections[id as usize].ready = goes_on;
-                        if goes_on {
-                            self.ready.push_back(id);
-                        } else if more {
-                            self.queue_up(id);
-                        } else {
-                            self.end_turn(id);
-                        }
-                        self.arm(now, id);
-                        self.streak = 0;
-                        return Some(packet);
-                    }
+        if free.data != 0
+            && let Some(packet) = self.take_data(now, free)
+        {
+            self.streak = 0;
+            return Some(packet);
+        }
+        if control_first { None } else { self.take_control(free) }
+    }
+
+    /// The packet of the first connection that is ready and finds its way free.
+    #[inline]
+    fn take_data(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        let mut tries = self.ready.len();
+        while tries > 0 {
+            tries -= 1;
+            let id = self.ready.pop_front()?;
+            let connection = &mut self.connections[id as usize];
+            if connection.sharing.is_some() {
+                match self.poll_sharing(now, id, free) {
+                    Polled::Packet(packet, _) => return Some(packet),
                     Polled::Blocked => {
-                        self.connections[id as usize].ready = false;
                         // Another one may have its turn instead.
                         tries += usize::from(self.end_turn(id));
                         self.arm(now, id);
                     }
-                    Polled::NoPort => self.ready.push_back(id),
+                    Polled::NoPort => {}
                 }
+                continue;
+            }
+            match connection.poll_transmit(now, free) {
+                Polled::Packet(packet, more) => {
+                    if more {
+                        self.ready.push_back(id);
+                    } else {
+                        connection.ready = false;
+                    }
+                    arm(&mut self.timers, connection, now, id);
+                    return Some(packet);
+                }
+                Polled::Blocked => {
+                    connection.ready = false;
+                    arm(&mut self.timers, connection, now, id);
+                }
+                Polled::NoPort => self.ready.push_back(id),
             }
         }
-        if control_first { None } else { self.take_control(free) }
+        None
     }
 
     /// A control packet leaves by the port that its data came in by, or else by the lowest free one; with MRC, whose idle planes
@@ -435,17 +480,19 @@ impl Endpoint {
         self.timers.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Reads what handling a packet of this connection will need, so that it is in the cache by then. It changes nothing;
-    /// the value means nothing.
+    /// Reads what handling this packet will need, so that it is in the cache by then. It changes nothing; the value means
+    /// nothing.
     #[inline]
-    pub fn touch(&self, connection: ConnectionId) -> u64 {
-        self.connections.get(connection.slot() as usize).map_or(0, Connection::touch)
+    pub fn prefetch(&self, packet: &Packet) -> u64 {
+        let Some(connection) = self.connections.get(packet.connection.slot() as usize) else { return 0 };
+        if let Header::Data(_) = packet.header { connection.prefetch_receiver() } else { connection.prefetch_sender() }
     }
 
-    /// As [`Endpoint::touch`], for the connection that is asked first when a port falls idle.
+    /// As [`Endpoint::prefetch`], for the connection that is asked first when a port falls idle.
     #[inline]
-    pub fn touch_ready(&self) -> u64 {
-        self.ready.front().map_or(0, |&id| self.connections[id as usize].touch())
+    pub fn prefetch_ready(&self) -> u64 {
+        let first = self.ready.front().and_then(|&id| self.connections.get(id as usize));
+        first.map_or(0, Connection::prefetch_sender)
     }
 
     /// Our host number.

@@ -210,7 +210,7 @@ pub enum AnyPath {
     Oblivious(Oblivious),
     Bitmap(BitmapSpray),
     Reps(Reps),
-    Mixed(Mixed),
+    Mixed(Box<Mixed>),
     Prime(Prime),
     Mrc(Box<Mrc>),
     Custom(Box<dyn PathSelector>),
@@ -269,7 +269,7 @@ impl PathConfig {
             PathConfig::Oblivious(c) => AnyPath::Oblivious(Oblivious::new(c, environment, random)),
             PathConfig::Bitmap(c) => AnyPath::Bitmap(BitmapSpray::new(c, environment, random)),
             PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
-            PathConfig::Mixed(c) => AnyPath::Mixed(Mixed::new(c, environment, random)),
+            PathConfig::Mixed(c) => AnyPath::Mixed(Box::new(Mixed::new(c, environment, random))),
             PathConfig::Prime(c) => AnyPath::Prime(Prime::new(c, environment, random)),
             PathConfig::Mrc(c) => AnyPath::Mrc(Box::new(Mrc::new(c, environment, random))),
             PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
@@ -307,10 +307,18 @@ macro_rules! each {
     };
 }
 
+impl AnyPath {
+    #[inline(never)]
+    fn next_of_others(&mut self, now: Time, free: Ports) -> Option<PathId> {
+        each!(self, s => s.next(now, free))
+    }
+}
+
 impl PathSelector for AnyPath {
     #[inline]
     fn next(&mut self, now: Time, free: Ports) -> Option<PathId> {
-        each!(self, s => s.next(now, free))
+        // The most frequent one is inlined.
+        if let AnyPath::Bitmap(spray) = self { spray.next(now, free) } else { self.next_of_others(now, free) }
     }
     #[inline]
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {

@@ -3,7 +3,7 @@
 //! Congestion control and path selector are made anew when it wakes, as for a new connection. The random stream is the one of
 //! its opening, so a connection with a single path keeps that path for life.
 
-use super::aside::Aside;
+use super::record::Record;
 use super::{Connection, Idle};
 use crate::account::Waits;
 use crate::congestion::Congestion;
@@ -49,11 +49,6 @@ pub struct SentUpTo {
     pub newest: u32,
 }
 
-struct Record {
-    stats: ConnectionStats,
-    aside: Option<Box<Aside>>,
-}
-
 const _: () = assert!(size_of::<Husk>() <= 96, "a connection that sleeps");
 
 const UNUSED: ConnectionStats = ConnectionStats::NONE;
@@ -81,7 +76,7 @@ impl Husk {
     }
 
     pub(crate) fn waits(&self) -> Waits {
-        self.record.as_ref().and_then(|r| r.aside.as_ref()).map(|a| a.waits).unwrap_or_default()
+        self.record.as_ref().map(|record| record.waits).unwrap_or_default()
     }
 
     pub(crate) const fn received(&self) -> u64 {
@@ -104,13 +99,13 @@ impl Husk {
         let mut connection = Connection::new(self.kind, peer, self.random);
         if self.sent > 0 || self.newest > 0 {
             connection.reliability.resume(SentUpTo { next: self.sent, newest: self.newest });
+            connection.look();
         }
         if self.received.next > 0 {
             connection.receiver.resume(self.received);
         }
         if let Some(record) = self.record {
-            connection.stats = record.stats;
-            connection.aside = record.aside;
+            connection.record = record;
         }
         connection
     }
@@ -119,7 +114,7 @@ impl Husk {
 impl Connection {
     /// When it sent, or received anything new, last.
     pub(crate) fn active_at(&self) -> Time {
-        self.aside.as_ref().map_or(Time::ZERO, |a| a.clock.heard.max(a.waits.last_arrival))
+        self.record.clock.heard.max(self.record.waits.last_arrival)
     }
 
     /// What is left of it when it sleeps; `None` while there is anything to do or to wait for.
@@ -133,7 +128,7 @@ impl Connection {
         }
         let sent = self.reliability.rest()?;
         let received = self.receiver.rest()?;
-        let used = self.aside.is_some() || self.stats != UNUSED;
+        let used = self.record.stats != UNUSED;
         Some(Husk {
             kind: Arc::clone(&self.kind),
             random: self.random,
@@ -142,7 +137,7 @@ impl Connection {
             sent: sent.next,
             received,
             newest: sent.newest,
-            record: used.then(|| Box::new(Record { stats: self.stats, aside: self.aside.take() })),
+            record: used.then(|| std::mem::replace(&mut self.record, Record::new())),
         })
     }
 }

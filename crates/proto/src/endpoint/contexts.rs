@@ -8,9 +8,9 @@
 
 use super::Endpoint;
 use crate::congestion::Nscc;
-use crate::connection::Connection;
-use crate::packet::HostId;
-use crate::reliability::Reliability;
+use crate::connection::{Connection, Polled};
+use crate::packet::{HostId, Ports};
+use crate::units::Time;
 
 /// One window for several connections.
 pub(super) struct Context {
@@ -91,7 +91,7 @@ impl Endpoint {
     pub(super) fn leave_context(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
         let Some(sharing) = connection.sharing.take() else { return };
-        let (key, in_flight) = (connection.destination(), connection.reliability.in_flight().0);
+        let (key, in_flight) = (connection.destination(), connection.own_in_flight());
         let mut heir = None;
         if let Some(number) = sharing.context {
             let context = &mut self.contexts[number as usize];
@@ -125,7 +125,7 @@ impl Endpoint {
     /// A connection that shares its window has something to send, or may have: it waits for its turn.
     pub(super) fn queue_up(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
-        let wants = connection.reliability.has_next();
+        let wants = connection.has_next();
         if let Some(sharing) = &mut connection.sharing
             && let Some(context) = sharing.context
         {
@@ -143,8 +143,35 @@ impl Endpoint {
         self.call(id);
     }
 
+    /// A connection that may share its window has its turn in the ready list.
+    #[inline(never)]
+    pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports) -> Polled {
+        let context = self.lend(id);
+        let polled = self.connections[id as usize].poll_transmit(now, free);
+        self.take_back(id, context);
+        match polled {
+            Polled::Packet(_, more) => {
+                let goes_on = more && self.keeps_turn(id);
+                self.connections[id as usize].ready = goes_on;
+                if goes_on {
+                    self.ready.push_back(id);
+                } else if more {
+                    self.queue_up(id);
+                } else {
+                    self.end_turn(id);
+                }
+                self.arm(now, id);
+            }
+            Polled::Blocked => {
+                self.connections[id as usize].ready = false;
+            }
+            Polled::NoPort => self.ready.push_back(id),
+        }
+        polled
+    }
+
     /// Does a turn go on, or is there something to send that needs none?
-    pub(super) fn keeps_turn(&self, id: u32) -> bool {
+    fn keeps_turn(&self, id: u32) -> bool {
         let connection = &self.connections[id as usize];
         let Some(sharing) = &connection.sharing else { return true };
         let Some(context) = sharing.context else { return true };
@@ -205,6 +232,7 @@ impl Context {
         if let Some(nscc) = connection.nscc() {
             *nscc = self.congestion;
         }
+        connection.read_window();
     }
 
     #[inline(never)]

@@ -109,7 +109,15 @@ impl Endpoint {
     }
 
     /// Looks at connections that woke long ago: those that have been unused for long enough sleep again.
+    #[inline]
     pub(super) fn send_to_sleep(&mut self, now: Time) {
+        if self.waking.front().is_some_and(|(at, _)| *at <= now) {
+            self.look_for_unused(now);
+        }
+    }
+
+    #[cold]
+    fn look_for_unused(&mut self, now: Time) {
         while let Some(&(at, slot)) = self.waking.front().filter(|(at, _)| *at <= now) {
             self.waking.pop_front();
             // Its slot may have another connection by now: that one has an entry of its own, and the earlier look harms nobody.
@@ -149,7 +157,7 @@ impl Endpoint {
         let Seat::Awake(connection) = std::mem::replace(self.connections.seat_mut(slot), Seat::Free) else {
             unreachable!("it was woken")
         };
-        self.closed_stats += connection.stats;
+        self.closed_stats += connection.record.stats;
         let (peer, name) = (connection.peer(), connection.peer_connection());
         let kind = Arc::clone(connection.kind());
         let accepted = self.connections.is_named(peer, name.by_source(), slot);
@@ -256,7 +264,7 @@ impl Endpoint {
         let id = self.connections.id(slot);
         let (peer, name) = match self.connections.release(slot) {
             Seat::Awake(connection) => {
-                self.closed_stats += connection.stats;
+                self.closed_stats += connection.record.stats;
                 (connection.peer(), connection.peer_connection())
             }
             Seat::Asleep(husk) => {

@@ -74,8 +74,20 @@ impl Connections {
     #[inline]
     pub(super) fn find(&self, id: ConnectionId) -> Option<usize> {
         let slot = self.slots.get(id.slot() as usize)?;
-        let known = !id.is_by_source() && slot.generation == id.generation() && !matches!(slot.seat, Seat::Free);
+        let known = slot.generation == id.0 / ConnectionId::SLOTS && !matches!(slot.seat, Seat::Free);
         known.then_some(id.slot() as usize)
+    }
+
+    /// The connection of a packet, if it carries our number and the connection is awake.
+    #[inline]
+    pub(super) fn awake_at(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        match self.slots.get_mut(id.slot() as usize) {
+            // A number of the source's has no generation of ours.
+            Some(Slot { generation, seat: Seat::Awake(connection) }) if *generation == id.0 / ConnectionId::SLOTS => {
+                Some(connection)
+            }
+            _ => None,
+        }
     }
 
     /// The slot of a connection as a packet of `source` names it.

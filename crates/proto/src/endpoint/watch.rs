@@ -20,7 +20,7 @@ impl Endpoint {
     /// If there is no such connection.
     pub fn stats(&self, connection: ConnectionId) -> &ConnectionStats {
         match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => &connection.stats,
+            Seat::Awake(connection) => &connection.record.stats,
             Seat::Asleep(husk) => husk.stats(),
             Seat::Closing(_) | Seat::Free => &NONE,
         }

@@ -7,7 +7,7 @@ use super::scoreboard::Scoreboard;
 use super::{Arrival, Invalid, Lost, Received, Receiver, Reliability, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::message::{Backlog, Message, Segment};
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::parameters;
 use crate::profile::{Environment, TransportConfig};
 use crate::units::{Bytes, Span, Time};
@@ -222,7 +222,13 @@ impl GoBackNReceiver {
 }
 
 impl Receiver for GoBackNReceiver {
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+    fn on_data(
+        &mut self,
+        data: &Data,
+        flags: Flags,
+        path: PathId,
+        answer: &mut Option<(Header, Flags)>,
+    ) -> Result<Arrival, Invalid> {
         let psn = data.psn.extend(self.expected);
         let mut arrival = Arrival::default();
         if psn > self.expected || flags.has(Flags::TRIMMED) {
@@ -231,13 +237,15 @@ impl Receiver for GoBackNReceiver {
                 self.nack_sent = true;
                 let hole = Psn::new(self.expected);
                 let echo = Flags::NONE.with_if(flags.has(Flags::CE), Flags::MARKED);
-                arrival.nack = Some((Nack { psn: hole, cumulative: hole, path, reason: NackReason::Missing }, echo));
+                let nack = Nack { psn: hole, cumulative: hole, path, reason: NackReason::Missing };
+                *answer = Some((Header::Nack(nack), echo));
             }
             return Ok(arrival);
         }
         if psn < self.expected {
             arrival.duplicate = true;
-            arrival.ack = Some(self.ack(psn, flags, path));
+            let (ack, echo) = self.ack(psn, flags, path);
+            *answer = Some((Header::Ack(ack), echo));
             return Ok(arrival);
         }
         arrival.fresh = true;
@@ -251,7 +259,8 @@ impl Receiver for GoBackNReceiver {
         }
         let marked = self.ack_marked && flags.has(Flags::CE);
         if last || marked || flags.has(Flags::ACK_REQUEST) || self.unacknowledged >= self.every {
-            arrival.ack = Some(self.ack(psn, flags, path));
+            let (ack, echo) = self.ack(psn, flags, path);
+            *answer = Some((Header::Ack(ack), echo));
         }
         Ok(arrival)
     }

@@ -254,6 +254,7 @@ impl Reliability for SelectiveRepeat {
         !self.failed() && self.board.next() < self.backlog.end()
     }
 
+    #[inline]
     fn next_is_urgent(&self) -> bool {
         self.recovery.is_some() && !self.repairs.is_empty()
     }
@@ -263,7 +264,8 @@ impl Reliability for SelectiveRepeat {
         if let Some(psn) = self.repairs.pop_front() {
             return Some(Segment { again: true, ..self.backlog.segment(psn) });
         }
-        self.has_next().then(|| self.backlog.segment(self.board.next()))
+        let psn = self.board.next();
+        (psn < self.backlog.end()).then(|| self.backlog.segment(psn))
     }
 
     #[inline]
@@ -311,10 +313,14 @@ impl Reliability for SelectiveRepeat {
                 settled.rtt = Some(now.since(sent.at));
             }
         }
-        for psn in una..cumulative {
-            self.settle(psn, &mut settled);
-        }
         if cumulative > una {
+            if self.probe.as_ref().is_some_and(|probe| probe.order.is_some()) {
+                for psn in una..cumulative {
+                    self.settle(psn, &mut settled);
+                }
+            } else {
+                (settled.bytes, settled.packets) = self.board.acknowledge_below(cumulative);
+            }
             self.board.advance(cumulative);
             self.highest = self.highest.max(cumulative);
             if let Some(retry) = &mut self.retry {
@@ -470,8 +476,8 @@ impl Reliability for SelectiveRepeat {
     }
 
     #[inline]
-    fn touch(&self) -> u64 {
-        self.board.touch() ^ self.backlog.end()
+    fn prefetch(&self) -> u64 {
+        self.board.prefetch() ^ self.backlog.end()
     }
 
     #[inline]
