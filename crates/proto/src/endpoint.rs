@@ -3,6 +3,7 @@
 mod contexts;
 mod life;
 mod ports;
+mod ready;
 mod table;
 mod watch;
 
@@ -98,7 +99,7 @@ pub struct Endpoint {
     /// Connections that sleep keep what they counted.
     keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
-    ready: VecDeque<u32>,
+    ready: ready::Ready,
     control: VecDeque<Packet>,
     /// Control packets sent since data last had a turn.
     streak: u32,
@@ -189,7 +190,7 @@ impl Endpoint {
             waking: VecDeque::new(),
             closed_stats: ConnectionStats::NONE,
             keeps_records: true,
-            ready: VecDeque::new(),
+            ready: ready::Ready::new(),
             control: VecDeque::new(),
             streak: 0,
             control_burst: u32::MAX,
@@ -345,6 +346,7 @@ impl Endpoint {
     /// After an input: puts a connection into the ready list and its deadline into the heap.
     #[inline]
     fn settle(&mut self, now: Time, id: u32) {
+        self.ready.ask_again(id);
         let connection = &mut self.connections[id as usize];
         let shares = connection.context().is_some();
         if !connection.ready && connection.wants() && (!shares || connection.wants_at_once()) {
@@ -372,7 +374,9 @@ impl Endpoint {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
         for i in 0..self.ready.len() {
-            self.keep_time(now, self.ready[i]);
+            let id = self.ready.at(i);
+            self.ready.ask_again(id);
+            self.keep_time(now, id);
         }
     }
 
@@ -405,9 +409,7 @@ impl Endpoint {
     #[inline]
     fn take_data(&mut self, now: Time, free: Ports) -> Option<Packet> {
         let mut tries = self.ready.len();
-        while tries > 0 {
-            tries -= 1;
-            let id = self.ready.pop_front()?;
+        while let Some(id) = self.ready.pop(free.data, &mut tries) {
             let connection = &mut self.connections[id as usize];
             if connection.sharing.is_some() {
                 match self.poll_sharing(now, id, free) {
@@ -435,7 +437,10 @@ impl Endpoint {
                     connection.ready = false;
                     arm(&mut self.timers, connection, now, id);
                 }
-                Polled::NoPort => self.ready.push_back(id),
+                Polled::NoPort => match connection.only_port() {
+                    Some(port) => self.ready.push_waiting(id, port),
+                    None => self.ready.push_back(id),
+                },
             }
         }
         None
@@ -491,7 +496,7 @@ impl Endpoint {
     /// As [`Endpoint::prefetch`], for the connection that is asked first when a port falls idle.
     #[inline]
     pub fn prefetch_ready(&self) -> u64 {
-        let first = self.ready.front().and_then(|&id| self.connections.get(id as usize));
+        let first = self.ready.first().and_then(|id| self.connections.get(id as usize));
         first.map_or(0, Connection::prefetch_sender)
     }
 

@@ -135,6 +135,10 @@ pub trait PathSelector: Send {
     fn wants_probe(&self, _active: bool) -> bool {
         false
     }
+    /// The port of every path that it will ever give, if that is one.
+    fn only_port(&self) -> Option<u8> {
+        None
+    }
     /// Takes a probe that is due and may leave by a free port.
     fn take_probe(&mut self, _now: Time, _free: Ports) -> Option<PathProbe> {
         None
@@ -344,6 +348,9 @@ impl PathSelector for AnyPath {
     #[inline]
     fn wants_probe(&self, active: bool) -> bool {
         each!(self, s => s.wants_probe(active))
+    }
+    fn only_port(&self) -> Option<u8> {
+        each!(self, s => s.only_port())
     }
     fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
         each!(self, s => s.take_probe(now, free))

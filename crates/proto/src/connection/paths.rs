@@ -53,6 +53,11 @@ impl Connection {
         self.kind.mrc
     }
 
+    /// The port by which all its data leaves, if there is only one.
+    pub(crate) fn only_port(&self) -> Option<u8> {
+        self.path.only_port()
+    }
+
     /// A path on this plane, if there is such a plane.
     pub(crate) fn plane_path(&mut self, port: u8) -> Option<PathId> {
         self.path.plane_path(port)

@@ -286,7 +286,7 @@ impl Endpoint {
         let (was_ready, host, is_mrc) = (connection.ready, connection.peer(), connection.mrc().is_some());
         connection.ready = false;
         if was_ready {
-            self.ready.retain(|&other| other != slot);
+            self.ready.remove(slot);
         }
         self.leave_context(slot);
         if is_mrc {
