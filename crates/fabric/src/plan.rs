@@ -162,6 +162,14 @@ pub struct CapturePlan {
     pub limit: usize,
 }
 
+/// No packet is on its way for longer: through a full queue at each of six hops, twice over. Paused ports and ports that are down
+/// hold packets for longer; the floor of 10 ms covers all but outages (ours).
+fn packet_life(topology: &Topology, ports: &PortSettings) -> Span {
+    let hops = (0..topology.tiers()).map(|l| topology.level(l));
+    let slowest = hops.map(|l| l.rate.time_for(ports.data_queue) + l.latency).max().unwrap_or(Span::ZERO);
+    (slowest * 12).max(Span::from_ms(10))
+}
+
 /// The world as a connection of this profile sees it, its ends aside.
 pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile) -> Environment {
     let packet = profile.packet_bytes();
@@ -174,5 +182,6 @@ pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile)
         uplinks: [0; 2],
         paths_in_order: 0,
         queue: ports.data_queue,
+        packet_life: packet_life(topology, ports),
     }
 }

@@ -13,7 +13,12 @@ pub struct SlidingBitmap {
 impl SlidingBitmap {
     /// Empty, from sequence number 0 on, never longer than `limit` bits (rounded up to a power of two of at least 64).
     pub fn new(limit: u32) -> SlidingBitmap {
-        SlidingBitmap { base: 0, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
+        SlidingBitmap::starting_at(0, limit)
+    }
+
+    /// The same from this sequence number on.
+    pub fn starting_at(base: u64, limit: u32) -> SlidingBitmap {
+        SlidingBitmap { base, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
     }
 
     /// The first sequence number of the range; everything below counts as present.
@@ -104,12 +109,18 @@ impl SlidingBitmap {
     fn advance(&mut self) {
         loop {
             let (word, bit) = self.slot(self.base);
-            if self.words[word] & bit == 0 {
+            let shift = bit.trailing_zeros();
+            // Those present from the base on, in this word.
+            let run = (!(self.words[word] >> shift)).trailing_zeros().min(64 - shift);
+            if run == 0 {
                 return;
             }
-            self.words[word] &= !bit;
-            self.base += 1;
-            self.count -= 1;
+            self.words[word] &= !(u64::MAX >> (64 - run) << shift);
+            self.base += u64::from(run);
+            self.count -= run;
+            if run < 64 - shift || self.count == 0 {
+                return;
+            }
         }
     }
 

@@ -1,21 +1,24 @@
 //! One connection: the only file that knows reliability, congestion control and path selection together.
 
-mod aside;
+mod husk;
+mod kind;
 mod paths;
+mod record;
 mod sharing;
 
 use crate::account::{Doing, Wait};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
-use crate::environment::Environment;
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
-use crate::path::{AnyPath, PathConfig, PathFeedback, PathSelector};
-use crate::profile::Profile;
-use crate::reliability::{AnyReceiver, AnyReliability, Receiver, Reliability, Settled};
+use crate::path::{AnyPath, PathFeedback, PathSelector};
+use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability, Settled};
 use crate::rng::Random;
-use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
-use aside::Aside;
+pub use husk::{Received, SentUpTo};
+
+pub(crate) use husk::Husk;
+pub(crate) use kind::Kind;
+use record::Record;
 use sharing::Sharing;
 use std::sync::Arc;
 
@@ -45,20 +48,29 @@ pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
 /// Both directions of one connection.
 pub(crate) struct Connection {
-    profile: Arc<Profile>,
-    local: HostId,
+    kind: Arc<Kind>,
+    /// The stream of its opening, for the path selector.
+    random: Random,
     peer: HostId,
+    /// As its packets name it.
     peer_connection: ConnectionId,
-    packet: u32,
     base_rtt: Span,
+    /// What the reliability wants: asked after everything that may change it ([`Connection::look`]).
+    outlook: Outlook,
+    /// The congestion window, wire bytes; for a shared one, as it was when this connection last had it in hand.
+    window: u64,
+    /// A full packet, wire bytes.
+    packet: u32,
+    /// See [`Kind`].
+    watches_paths: bool,
+    paces: bool,
     pace_at: Time,
-    /// What it needs from its first message or data packet on.
-    aside: Option<Box<Aside>>,
+    /// What it counts.
+    pub(crate) record: Box<Record>,
     pub(crate) reliability: AnyReliability,
     congestion: AnyCongestion,
     path: AnyPath,
     pub(crate) receiver: AnyReceiver,
-    pub(crate) stats: ConnectionStats,
     /// Is it in the endpoint's ready list?
     pub(crate) ready: bool,
     idle: Idle,
@@ -76,42 +88,54 @@ pub(crate) struct Connection {
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
 
 impl Connection {
-    pub(crate) fn new(
-        profile: Arc<Profile>,
-        environment: &Environment,
-        local: HostId,
-        peer: (HostId, ConnectionId),
-        random: Random,
-    ) -> Connection {
+    pub(crate) fn new(kind: Arc<Kind>, peer: (HostId, ConnectionId), random: Random) -> Connection {
+        let (profile, environment) = (&kind.profile, &kind.environment);
+        let congestion = profile.congestion.build(environment);
+        let reliability = profile.reliability.build(&profile.transport, environment);
         Connection {
-            local,
+            window: congestion.window().0,
+            packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
+            watches_paths: kind.watches_paths,
+            paces: kind.paces,
+            random,
             peer: peer.0,
             peer_connection: peer.1,
-            packet: environment.packet.0 as u32,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
-            aside: None,
-            reliability: profile.reliability.build(&profile.transport, environment),
-            congestion: profile.congestion.build(environment),
+            record: Record::new(),
+            outlook: reliability.outlook(),
+            reliability,
+            congestion,
             path: profile.path.build(environment, random),
             receiver: profile.reliability.build_receiver(&profile.transport),
-            stats: ConnectionStats::default(),
             ready: false,
-            idle: match &profile.path {
-                PathConfig::Mrc(config) if config.probe_idle => Idle::Probes,
-                _ => Idle::Silent,
-            },
+            idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },
             burst_path: PathId(0),
             burst_left: 0,
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
             sharing: None,
-            profile,
+            kind,
         }
     }
 
-    pub(crate) fn profile(&self) -> &Arc<Profile> {
-        &self.profile
+    pub(crate) fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// The peer's number for it, as its packets carry it.
+    pub(crate) fn peer_connection(&self) -> ConnectionId {
+        self.peer_connection
+    }
+
+    /// Connections of the same destination may share one window.
+    pub(crate) fn destination(&self) -> (HostId, u64) {
+        (self.peer, self.kind.fingerprint)
+    }
+
+    /// Its path selector, when it needs it no longer.
+    pub(crate) fn into_path(self) -> AnyPath {
+        self.path
     }
 
     /// Its NSCC, if that is its congestion control.
@@ -122,7 +146,7 @@ impl Connection {
     /// Wire bytes in flight under the window: its own, and those of whom it shares it with.
     #[inline]
     pub(crate) fn in_flight(&self) -> Bytes {
-        Bytes(self.reliability.in_flight().0 + self.sharing.as_ref().map_or(0, |s| s.beside))
+        Bytes(self.outlook.in_flight + self.sharing.as_ref().map_or(0, |s| s.beside))
     }
 
     /// The congestion context that it shares with others.
@@ -134,7 +158,7 @@ impl Connection {
     /// Might it share its window, and has not looked with whom?
     #[inline]
     pub(crate) fn is_to_join(&self) -> bool {
-        self.sharing.is_none() && self.profile.congestion.is_per_destination()
+        self.sharing.is_none() && self.kind.shares_window
     }
 
     pub(crate) fn peer(&self) -> HostId {
@@ -147,28 +171,65 @@ impl Connection {
     }
 
     pub(crate) fn window(&self) -> Bytes {
-        self.congestion.window()
+        Bytes(self.window)
     }
 
-    /// Reads a field of each part that packets touch.
+    /// The reliability may have changed its mind.
     #[inline]
-    pub(crate) fn touch(&self) -> u64 {
-        let parts = self.reliability.touch() ^ self.congestion.window().0 ^ self.receiver.touch();
-        parts ^ self.stats.acks ^ self.stats.delivered ^ self.pace_at.0 ^ self.timer.0
+    pub(crate) fn look(&mut self) {
+        self.outlook = self.reliability.outlook();
+    }
+
+    /// Wire bytes of its own in flight.
+    pub(crate) fn own_in_flight(&self) -> u64 {
+        self.outlook.in_flight
+    }
+
+    /// Is there a packet to send, window permitting?
+    pub(crate) fn has_next(&self) -> bool {
+        self.outlook.has_next
+    }
+
+    /// Takes one of the messages that are wholly acknowledged.
+    #[inline]
+    pub(crate) fn take_finished(&mut self) -> Option<Message> {
+        let finished = self.reliability.take_finished();
+        if finished.is_some() {
+            self.look();
+        }
+        finished
+    }
+
+    /// Congestion control has changed its mind, or the connection has got another one.
+    #[inline]
+    pub(crate) fn read_window(&mut self) {
+        self.window = self.congestion.window().0;
+    }
+
+    /// Reads a field of each part that a data packet that leaves, or an acknowledgement, needs.
+    #[inline]
+    pub(crate) fn prefetch_sender(&self) -> u64 {
+        self.reliability.prefetch() ^ self.window ^ self.record.clock.heard.0 ^ self.timer.0
+    }
+
+    /// Reads a field of each part that a data packet that arrives needs.
+    #[inline]
+    pub(crate) fn prefetch_receiver(&self) -> u64 {
+        self.receiver.prefetch() ^ self.record.waits.packets
     }
 
     pub(crate) fn post(&mut self, now: Time, message: Message) {
-        let active = self.is_active();
-        let aside = self.aside.get_or_insert_with(Aside::new);
-        if !active && !aside.clock.doing.is_sending() {
-            aside.clock.turn_to(now, Doing::Idle);
+        let clock = &mut self.record.clock;
+        if self.outlook.in_flight == 0 && !self.outlook.has_next && !clock.doing.is_sending() {
+            clock.turn_to(now, Doing::Idle);
         }
         self.reliability.open(message);
+        self.look();
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
         Packet {
-            source: self.local,
+            source: self.kind.host,
             destination: self.peer,
             connection: self.peer_connection,
             path,
@@ -179,7 +240,7 @@ impl Connection {
     }
 
     pub(crate) fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
-        self.packet(path, self.profile.transport.control as u16, flags, header)
+        self.packet(path, self.kind.transport.control as u16, flags, header)
     }
 
     /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
@@ -187,9 +248,7 @@ impl Connection {
     #[inline]
     pub(crate) fn window_open(&self) -> bool {
         let in_flight = self.in_flight().0;
-        in_flight == 0
-            || in_flight + u64::from(self.packet) <= self.congestion.window().0
-            || self.reliability.next_is_urgent()
+        in_flight == 0 || in_flight + u64::from(self.packet) <= self.window || self.outlook.next_is_urgent
     }
 
     /// Asks in a fixed order: may I send, which way, what. The path is drawn only when a packet is sure to follow, since
@@ -197,62 +256,59 @@ impl Connection {
     #[inline]
     pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
         let mut probes = false;
-        if self.reliability.wants_probe() {
+        if self.outlook.wants_probe {
             // Without a good path on these ports, only probes of paths can bring one back: they must have their turn.
             probes = true;
             if let Some(path) = self.path.next(now, free) {
                 let Some(number) = self.reliability.take_probe(now) else {
                     unreachable!("a probe that is wanted is given")
                 };
-                self.stats.probes += 1;
+                self.look();
+                self.record.stats.probes += 1;
                 return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
             }
         }
-        probes |= self.path.wants_probe(self.is_active() || self.idle == Idle::Probes);
+        if self.watches_paths {
+            probes |= self.path.wants_probe(self.is_active() || self.idle == Idle::Probes);
+        }
         if probes && let Some(probe) = self.path.take_probe(now, free) {
-            self.stats.probes += 1;
+            self.record.stats.probes += 1;
             return Polled::Packet(self.path_probe(probe), true);
         }
-        if !self.reliability.has_next() || now < self.pace_at || !self.window_open() {
-            let again = self.aside.as_ref().is_some_and(|a| a.again);
-            self.turn_to(now, self.doing(now, false, again));
+        if !self.outlook.has_next || now < self.pace_at || !self.window_open() {
+            let doing = self.doing(now, false, self.record.again);
+            self.record.clock.turn_to(now, doing);
             return if probes { Polled::NoPort } else { Polled::Blocked };
         }
         let Some(path) = self.next_path(now, free) else {
-            self.turn_to(now, Doing::Line);
+            self.record.clock.turn_to(now, Doing::Line);
             return Polled::NoPort;
         };
-        let Some(segment) = self.reliability.next(now) else {
+        let header = self.kind.transport.header as u16;
+        let Some((segment, outlook)) = self.reliability.send(now, path, header) else {
             unreachable!("a reliability that has a next packet gives it")
         };
-        let size = self.profile.transport.header as u16 + segment.length;
+        self.outlook = outlook;
+        let size = header + segment.length;
         let bytes = Bytes(u64::from(size));
-        self.reliability.on_sent(now, &segment, path, bytes);
         let in_flight = self.in_flight();
-        self.congestion.on_sent(now, bytes, in_flight);
-        self.pace_at = match self.congestion.rate(now) {
-            // What it fell behind by, up to the slack, it may catch up.
-            Some(rate) => {
-                let earliest = Time(now.0.saturating_sub(self.profile.transport.pace_slack.0));
-                self.pace_at.max(earliest) + rate.time_for(bytes)
-            }
-            None => now,
-        };
-        self.stats.sent += 1;
-        self.stats.retransmitted += u64::from(segment.again);
-        let more = self.reliability.has_next();
+        if self.paces {
+            self.pace(now, bytes, in_flight);
+        }
+        let more = self.outlook.has_next;
         let doing = match (more, segment.again) {
             (true, false) => Doing::Line,
             (true, true) => Doing::Recovery,
             (false, again) => self.doing(now, true, again),
         };
-        if let Some(aside) = &mut self.aside {
-            aside.again = segment.again;
-            aside.clock.heard = now;
-            aside.clock.turn_to(now, doing);
-        }
-        let full = in_flight.0 + u64::from(self.packet) > self.congestion.window().0;
-        let turn = self.profile.transport.ack_every.0;
+        let record = &mut *self.record;
+        record.stats.sent += 1;
+        record.stats.retransmitted += u64::from(segment.again);
+        record.again = segment.again;
+        record.clock.heard = now;
+        record.clock.turn_to(now, doing);
+        let full = in_flight.0 + u64::from(self.packet) > self.window;
+        let turn = self.kind.transport.ack_every.0;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)
@@ -268,6 +324,20 @@ impl Connection {
         Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
     }
 
+    /// A packet has left: when the next one may.
+    fn pace(&mut self, now: Time, bytes: Bytes, in_flight: Bytes) {
+        self.congestion.on_sent(now, bytes, in_flight);
+        self.pace_at = match self.congestion.rate(now) {
+            // What it fell behind by, up to the slack, it may catch up.
+            Some(rate) => {
+                let earliest = Time(now.0.saturating_sub(self.kind.transport.pace_slack.0));
+                self.pace_at.max(earliest) + rate.time_for(bytes)
+            }
+            None => now,
+        };
+        self.read_window();
+    }
+
     /// The path selector's choice, or its last one while a burst goes on.
     #[inline]
     fn next_path(&mut self, now: Time, free: Ports) -> Option<PathId> {
@@ -277,16 +347,16 @@ impl Connection {
             return Some(self.burst_path);
         }
         let mut path = self.path.next(now, free)?;
-        // MRC: what goes again takes another path than it took, where there is one. Where a round ends and the next one
+        // What goes again takes another path than it took, where there is one. Where a round ends and the next one
         // begins, a path may come twice in a row, but never three times.
-        if matches!(self.path, AnyPath::Mrc(_))
+        if self.kind.retries_elsewhere
             && let Some(named) = self.reliability.retry_path()
         {
             for _ in 0..2 {
                 path = if path == named { self.path.next(now, free).unwrap_or(path) } else { path };
             }
         }
-        self.burst_left = (self.profile.transport.burst - 1) as u16;
+        self.burst_left = (self.kind.transport.burst - 1) as u16;
         self.burst_path = path;
         Some(path)
     }
@@ -294,31 +364,34 @@ impl Connection {
     /// Is there anything to send or on its way?
     #[inline]
     fn is_active(&self) -> bool {
-        self.reliability.in_flight().0 > 0 || self.reliability.has_next()
+        self.outlook.in_flight > 0 || self.outlook.has_next
     }
 
     /// Does it have something to send, window and pace permitting?
     #[inline]
     pub(crate) fn wants(&self) -> bool {
-        self.reliability.has_next() || self.wants_probe()
+        self.outlook.has_next || self.wants_probe()
     }
 
     /// Does it have something to send that does not wait for the window?
     pub(crate) fn wants_at_once(&self) -> bool {
-        self.reliability.next_is_urgent() || self.wants_probe()
+        self.outlook.next_is_urgent || self.wants_probe()
     }
 
     /// Is a probe due, of the window or of a path?
     #[inline]
     fn wants_probe(&self) -> bool {
-        let active = self.idle == Idle::Probes || self.reliability.in_flight().0 > 0;
-        self.reliability.wants_probe() || self.path.wants_probe(active)
+        if self.outlook.wants_probe {
+            return true;
+        }
+        let active = self.idle == Idle::Probes || self.outlook.in_flight > 0;
+        self.watches_paths && self.path.wants_probe(active)
     }
 
     /// Does its path selector want a probe though there may be nothing to send?
     #[inline]
     pub(crate) fn wants_idle_probe(&self) -> bool {
-        self.path.wants_probe(false)
+        self.watches_paths && self.path.wants_probe(false)
     }
 
     /// Has it failed since this was last asked?
@@ -333,17 +406,20 @@ impl Connection {
     /// When to call [`Connection::handle_timeout`].
     #[inline]
     pub(crate) fn deadline(&self, now: Time) -> Time {
-        let mut deadline = self.reliability.deadline();
-        let path = self.path.deadline();
-        if path < deadline && (self.idle == Idle::Probes || self.is_active()) {
-            deadline = path;
+        let mut deadline = self.outlook.deadline;
+        if self.watches_paths {
+            let path = self.path.deadline();
+            if path < deadline && (self.idle == Idle::Probes || self.is_active()) {
+                deadline = path;
+            }
         }
-        if self.pace_at > now && self.reliability.has_next() { deadline.min(self.pace_at) } else { deadline }
+        if self.pace_at > now && self.outlook.has_next { deadline.min(self.pace_at) } else { deadline }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        if self.reliability.deadline() <= now {
+        if self.outlook.deadline <= now {
             self.reliability.on_timeout(now);
+            self.look();
             self.take_losses(now);
         }
         if self.path.deadline() <= now {
@@ -368,55 +444,53 @@ impl Connection {
             }
             let in_flight = self.in_flight();
             self.congestion.on_loss(&LossSample { now, kind: lost.kind, bytes: lost.bytes, in_flight });
+            self.read_window();
         }
         if timed_out {
-            self.stats.timeouts += 1;
-            if let Some(aside) = &mut self.aside {
-                aside.clock.timed_out(now);
-            }
+            self.record.stats.timeouts += 1;
+            self.record.clock.timed_out(now);
         }
     }
 
     #[inline]
     pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) {
         let whole = !packet.flags.has(Flags::TRIMMED);
-        let arrival = self.receiver.on_data(data, packet.flags, packet.path);
-        let waits = &mut self.aside.get_or_insert_with(Aside::new).waits;
+        let mut answer = None;
+        let arrival = self.receiver.on_data(data, packet.flags, packet.path, &mut answer);
+        let Record { stats, waits, .. } = &mut *self.record;
         waits.arrived(data.wait);
         let Ok(arrival) = arrival else {
-            self.stats.invalid += 1;
+            stats.invalid += 1;
             waits.discarded += u64::from(whole);
             return;
         };
         let marked = packet.flags.has(Flags::CE);
         if arrival.fresh {
-            self.stats.delivered += 1;
-            self.stats.delivered_bytes += u64::from(data.length);
+            stats.delivered += 1;
+            stats.delivered_bytes += u64::from(data.length);
             waits.last_arrival = now;
         } else {
-            self.stats.duplicates += u64::from(arrival.duplicate);
+            stats.duplicates += u64::from(arrival.duplicate);
             waits.discarded += u64::from(whole && !arrival.duplicate);
         }
-        self.stats.marked += u64::from(marked);
-        self.stats.trimmed += u64::from(packet.flags.has(Flags::TRIMMED));
+        if marked || !whole {
+            stats.marked += u64::from(marked);
+            stats.trimmed += u64::from(!whole);
+        }
         let shunned = arrival.fresh && self.shuns(packet.path, marked);
-        if let Some((ack, flags)) = arrival.ack {
+        if let Some((header, flags)) = answer {
             // The wire says one of both.
-            let flags = if shunned { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
+            let skips = shunned && matches!(header, Header::Ack(_));
+            let flags = if skips { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
             let path = self.path.reply_path(now, packet.path);
-            reply(self.control(path, flags, Header::Ack(ack)));
+            reply(self.control(path, flags, header));
         }
-        if let Some((nack, flags)) = arrival.nack {
-            let path = self.path.reply_path(now, packet.path);
-            reply(self.control(path, flags, Header::Nack(nack)));
-        }
-        let interval = self.profile.transport.cnp_interval;
+        let interval = self.kind.transport.cnp_interval;
         if marked
             && interval > Span::ZERO
-            && let Some(aside) = &mut self.aside
-            && (aside.last_cnp == Time::NEVER || now.since(aside.last_cnp) >= interval)
+            && (self.record.last_cnp == Time::NEVER || now.since(self.record.last_cnp) >= interval)
         {
-            aside.last_cnp = now;
+            self.record.last_cnp = now;
             reply(self.control(packet.path, Flags::NONE, Header::Cnp));
         }
     }
@@ -429,14 +503,14 @@ impl Connection {
 
     #[inline]
     pub(crate) fn handle_ack(&mut self, now: Time, ack: &Ack, flags: Flags) {
-        let window = self.congestion.window();
-        let Ok(settled) = self.reliability.on_ack(now, ack, flags, window) else {
-            self.stats.invalid += 1;
+        let Ok(settled) = self.reliability.on_ack(now, ack, flags, Bytes(self.window)) else {
+            self.record.stats.invalid += 1;
             return;
         };
+        self.look();
         let marked = flags.has(Flags::MARKED);
-        self.stats.acks += 1;
-        self.stats.acks_marked += u64::from(marked);
+        self.record.stats.acks += 1;
+        self.record.stats.acks_marked += u64::from(marked);
         let feedback = if marked { PathFeedback::Marked } else { PathFeedback::Good };
         let feedback = if flags.has(Flags::ALWAYS_SKIP) { PathFeedback::Shunned } else { feedback };
         if flags.has(Flags::PROBE_ANSWER) {
@@ -444,7 +518,7 @@ impl Connection {
         } else {
             self.path.on_feedback(now, ack.path, feedback);
         }
-        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
+        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.kind.transport.rtt_min)), ..settled };
         if let Some(rtt) = settled.rtt {
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }
@@ -455,11 +529,10 @@ impl Connection {
         if let Some(rtt) = settled.rtt.filter(|&rtt| rtt < self.base_rtt) {
             self.base_rtt = rtt;
             self.reliability.on_base_rtt(rtt);
+            self.look();
         }
-        if settled.packets > 0
-            && let Some(aside) = &mut self.aside
-        {
-            aside.clock.heard = now;
+        if settled.packets > 0 {
+            self.record.clock.heard = now;
         }
         let in_flight = self.in_flight();
         self.congestion.on_ack(&AckSample {
@@ -470,15 +543,17 @@ impl Connection {
             marked,
             in_flight,
         });
+        self.read_window();
         self.take_losses(now);
     }
 
     pub(crate) fn handle_nack(&mut self, now: Time, nack: &Nack, flags: Flags) {
         let Ok(settled) = self.reliability.on_nack(now, nack, flags) else {
-            self.stats.invalid += 1;
+            self.record.stats.invalid += 1;
             return;
         };
-        self.stats.nacks += 1;
+        self.look();
+        self.record.stats.nacks += 1;
         let marked = flags.has(Flags::MARKED);
         // A trim at the last hop says nothing against the path: no other would have helped. Nor does a receiver's shortage.
         let elsewhere = flags.has(Flags::TRIMMED_AT_LAST_HOP) || nack.reason != NackReason::Missing;
@@ -496,7 +571,8 @@ impl Connection {
     }
 
     pub(crate) fn handle_notification(&mut self, now: Time) {
-        self.stats.notifications += 1;
+        self.record.stats.notifications += 1;
         self.congestion.on_notification(now);
+        self.read_window();
     }
 }

@@ -1,22 +1,26 @@
 //! A host: its connections, which of them is ready, and their timers.
 
 mod contexts;
+mod life;
 mod ports;
+mod ready;
+mod table;
+mod watch;
 
-use crate::account::{Spent, Waits};
-use crate::connection::{Connection, Polled};
+use crate::connection::{Connection, Kind, Polled};
 use crate::environment::Environment;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
-use crate::path::{PathState, PlaneStates};
 use crate::profile::Profile;
-use crate::reliability::{Receiver, Reliability};
+use crate::reliability::Receiver;
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
+
+pub use watch::Census;
 
 /// What the application learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,24 @@ pub enum Event {
         /// This connection.
         connection: ConnectionId,
     },
+    /// A connection is over: we have closed it and the peer knows, or never answered; or the peer has closed it. Its number means
+    /// nothing any more, and what is not finished never will be. Told once.
+    Closed {
+        /// This connection.
+        connection: ConnectionId,
+    },
+}
+
+/// What became of a packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// It was for us.
+    Here,
+    /// It names a connection that is closed, or never was: counted and dropped.
+    Stray,
+    /// A peer has opened a connection, and this is one of its first packets: nothing has changed. The world may accept it
+    /// ([`Endpoint::accept`]) and hand the packet in again, or refuse it ([`Endpoint::refuse`]), or drop it.
+    Unknown,
 }
 
 /// What it takes to open a connection; both sides open their end with the same profile.
@@ -54,8 +76,9 @@ pub struct OpenConnection {
     pub environment: Environment,
     /// The other host.
     pub peer: HostId,
-    /// The connection as the other host numbers it.
-    pub peer_connection: ConnectionId,
+    /// The connection as the other host numbers it; `None` if that host has not opened its end, and will when it gets the first
+    /// packet.
+    pub peer_connection: Option<ConnectionId>,
     /// Its random stream.
     pub random: Random,
 }
@@ -67,14 +90,25 @@ pub struct OpenConnection {
 /// now: the simulator asks when a port falls idle, a node on sockets asks until its batch is full.
 pub struct Endpoint {
     host: HostId,
-    connections: Vec<Connection>,
+    connections: table::Connections,
+    /// The kinds of connections opened last.
+    kinds: Vec<Arc<Kind>>,
+    /// When to look whether a connection is still used, in order; each that may sleep and is awake is here once.
+    waking: VecDeque<(Time, u32)>,
+    /// What connections counted that are closed, or asleep without records.
+    closed_stats: ConnectionStats,
+    /// Connections that sleep keep what they counted.
+    keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
-    ready: VecDeque<u32>,
+    ready: ready::Ready,
     control: VecDeque<Packet>,
     /// Control packets sent since data last had a turn.
     streak: u32,
+    /// The least that any connection's profile allows.
     control_burst: u32,
-    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Wire bytes of a control packet.
+    control_size: u16,
+    timers: Timers,
     events: VecDeque<Event>,
     strays: u64,
     ports: Option<Box<ports::PortStates>>,
@@ -87,6 +121,8 @@ pub struct Endpoint {
     /// Some connection tells good planes from bad ones: control packets keep to theirs.
     planes_differ: bool,
     contexts: Vec<contexts::Context>,
+    /// Contexts without members.
+    free_contexts: Vec<u32>,
     /// The first connection with messages to each host, where windows are shared.
     destinations: BTreeMap<contexts::Destination, u32>,
 }
@@ -96,6 +132,37 @@ pub struct Endpoint {
 fn has(ports: u32, port: u8) -> bool {
     // A peer may have made a port up.
     ports.checked_shr(u32::from(port)).unwrap_or(0) & 1 == 1
+}
+
+/// The timer heap: when, and which slot.
+type Timers = BinaryHeap<Reverse<(Time, u32)>>;
+
+/// A connection's deadline that is earlier than its timer goes into the heap.
+#[inline]
+fn arm(timers: &mut Timers, connection: &mut Connection, now: Time, id: u32) {
+    let deadline = connection.deadline(now);
+    if deadline < connection.timer {
+        set_timer(timers, connection, if deadline > now { deadline } else { now + DEADLINE_MIN }, id);
+    }
+}
+
+#[inline(never)]
+fn set_timer(timers: &mut Timers, connection: &mut Connection, deadline: Time, id: u32) {
+    if deadline < connection.timer {
+        // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
+        connection.timer_behind = connection.timer_behind.min(connection.timer);
+        connection.timer = deadline;
+        timers.push(Reverse((deadline, id)));
+    }
+}
+
+/// A control packet waits for a port.
+#[inline]
+fn push_control(control: &mut VecDeque<Packet>, packet: Packet) {
+    if control.len() >= CONTROL_MAX {
+        control.pop_front();
+    }
+    control.push_back(packet);
 }
 
 /// The packet, by the lowest of these ports.
@@ -119,11 +186,16 @@ impl Endpoint {
     pub fn new(host: HostId) -> Endpoint {
         Endpoint {
             host,
-            connections: Vec::new(),
-            ready: VecDeque::new(),
+            connections: table::Connections::default(),
+            kinds: Vec::new(),
+            waking: VecDeque::new(),
+            closed_stats: ConnectionStats::NONE,
+            keeps_records: true,
+            ready: ready::Ready::new(),
             control: VecDeque::new(),
             streak: 0,
-            control_burst: 10,
+            control_burst: u32::MAX,
+            control_size: 0,
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
             strays: 0,
@@ -133,67 +205,69 @@ impl Endpoint {
             blocked: 0,
             planes_differ: false,
             contexts: Vec::new(),
+            free_contexts: Vec::new(),
             destinations: BTreeMap::new(),
         }
     }
 
-    /// Opens a connection and returns our number for it; numbers count up from 0.
-    pub fn open(&mut self, open: OpenConnection) -> ConnectionId {
-        let id = ConnectionId(self.connections.len() as u32);
-        self.control_burst = open.profile.transport.control_burst;
-        self.nic |= Ports::first(open.environment.ports).control;
-        let peer = (open.peer, open.peer_connection);
-        let mut connection = Connection::new(open.profile, &open.environment, self.host, peer, open.random);
-        if self.up != u32::MAX {
-            connection.handle_ports(Time::ZERO, self.up);
-        }
-        self.planes_differ |= connection.mrc().is_some();
-        self.connections.push(connection);
-        id
-    }
-
-    /// The application posts a message.
-    ///
-    /// # Panics
-    /// If there is no such connection.
+    /// The application posts a message. On a connection that is closed it does nothing: [`Event::Closed`] says so.
     pub fn post(&mut self, now: Time, to: ConnectionId, message: Message) {
-        if self.connections[to.0 as usize].is_to_join() {
-            self.join(to.0);
+        let Some(slot) = self.connections.find(to) else { return };
+        self.wake(now, slot);
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        if connection.is_to_join() {
+            self.join(to.slot());
         }
-        self.connections[to.0 as usize].post(now, message);
-        self.settle(now, to.0);
+        self.connections[slot].post(now, message);
+        self.settle(now, to.slot());
     }
 
     /// A packet arrived.
     #[inline]
-    pub fn handle_packet(&mut self, now: Time, packet: &Packet) {
-        let id = packet.connection.0;
-        let Some(connection) = self.connections.get_mut(id as usize) else {
-            self.strays += 1;
-            return;
+    pub fn handle_packet(&mut self, now: Time, packet: &Packet) -> Handled {
+        if let Header::Data(data) = &packet.header
+            && let Some(connection) = self.connections.awake_at(packet.connection)
+        {
+            let control = &mut self.control;
+            connection.handle_data(now, packet, data, &mut |packet| push_control(control, packet));
+            let settles = connection.wants_idle_probe();
+            while let Some((message, bytes)) = connection.receiver.take_received() {
+                let connection = packet.connection;
+                self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
+            }
+            if settles {
+                self.settle(now, packet.connection.slot());
+            }
+            return Handled::Here;
+        }
+        self.handle_other(now, packet)
+    }
+
+    /// As [`Endpoint::handle_packet`], for everything but data of a connection that our number names and that is awake.
+    fn handle_other(&mut self, now: Time, packet: &Packet) -> Handled {
+        let Some(slot) = self.connections.named_by(packet.source, packet.connection) else {
+            return self.handle_unknown(now, packet);
         };
+        if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
+            return Handled::Here;
+        }
+        if let Header::Data(_) = packet.header {
+            // By our own number, it takes the short way.
+            let ours = Packet { connection: self.connections.id(slot), ..*packet };
+            return self.handle_packet(now, &ours);
+        }
+        self.deliver(now, slot, packet);
+        Handled::Here
+    }
+
+    /// A packet other than data arrived for the connection in this slot.
+    fn deliver(&mut self, now: Time, slot: usize, packet: &Packet) {
+        let id = slot as u32;
+        let connection = &mut self.connections[slot];
         let control = &mut self.control;
-        let mut reply = |packet: Packet| {
-            if control.len() >= CONTROL_MAX {
-                control.pop_front();
-            }
-            control.push_back(packet);
-        };
+        let mut reply = |packet: Packet| push_control(control, packet);
         match &packet.header {
-            Header::Data(data) => {
-                connection.handle_data(now, packet, data, &mut reply);
-                while let Some((message, bytes)) = connection.receiver.take_received() {
-                    self.events.push_back(Event::Received {
-                        connection: packet.connection,
-                        message,
-                        bytes: Bytes(bytes),
-                    });
-                }
-                if connection.wants_idle_probe() {
-                    self.settle(now, id);
-                }
-                return;
-            }
+            Header::Data(_) => unreachable!("data takes the short way"),
             Header::Probe { number } => {
                 connection.handle_probe(now, packet, *number, &mut reply);
                 if connection.wants_idle_probe() {
@@ -211,10 +285,13 @@ impl Endpoint {
                 self.connections[id as usize].handle_nack(now, nack, packet.flags);
                 self.take_back(id, context);
                 if self.connections[id as usize].take_failure() {
-                    self.events.push_back(Event::Failed { connection: packet.connection });
+                    self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
                 }
             }
             Header::Cnp => connection.handle_notification(now),
+            Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. } => {
+                return self.handle_end(now, slot, packet);
+            }
             Header::Operation { number, operation } => {
                 connection.handle_operation(now, packet, *number, *operation, &mut reply);
                 if let Operation::PortStatus(up) = *operation {
@@ -230,14 +307,16 @@ impl Endpoint {
                 self.handle_port_answer(now, answer);
             }
         }
-        while let Some(message) = self.connections[id as usize].reliability.take_finished() {
-            self.events.push_back(Event::Sent { connection: packet.connection, message: message.id });
+        while let Some(message) = self.connections[slot].take_finished() {
+            self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
         }
         self.settle(now, id);
     }
 
     /// Time has passed: to be called at [`Endpoint::poll_timeout`] or later.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.connections.forget(now);
+        self.send_to_sleep(now);
         while let Some(&Reverse((at, id))) = self.timers.peek() {
             if at > now {
                 return;
@@ -247,7 +326,10 @@ impl Endpoint {
                 self.handle_ports_timeout(now, at);
                 continue;
             }
-            let connection = &mut self.connections[id as usize];
+            let Some(connection) = self.connections.get_mut(id as usize) else {
+                self.handle_closing_timeout(now, at, id as usize);
+                continue;
+            };
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
@@ -255,7 +337,7 @@ impl Endpoint {
                 self.connections[id as usize].handle_timeout(now);
                 self.take_back(id, context);
                 if self.connections[id as usize].take_failure() {
-                    self.events.push_back(Event::Failed { connection: ConnectionId(id) });
+                    self.events.push_back(Event::Failed { connection: self.connections.id(id as usize) });
                 }
                 self.settle(now, id);
             }
@@ -265,6 +347,7 @@ impl Endpoint {
     /// After an input: puts a connection into the ready list and its deadline into the heap.
     #[inline]
     fn settle(&mut self, now: Time, id: u32) {
+        self.ready.ask_again(id);
         let connection = &mut self.connections[id as usize];
         let shares = connection.context().is_some();
         if !connection.ready && connection.wants() && (!shares || connection.wants_at_once()) {
@@ -292,21 +375,16 @@ impl Endpoint {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
         for i in 0..self.ready.len() {
-            self.keep_time(now, self.ready[i]);
+            let id = self.ready.at(i);
+            self.ready.ask_again(id);
+            self.keep_time(now, id);
         }
     }
 
+    /// A connection's deadline may have come nearer.
     #[inline]
     fn arm(&mut self, now: Time, id: u32) {
-        let connection = &mut self.connections[id as usize];
-        let deadline = connection.deadline(now);
-        let deadline = if deadline > now { deadline } else { now + DEADLINE_MIN };
-        if deadline < connection.timer {
-            // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
-            connection.timer_behind = connection.timer_behind.min(connection.timer);
-            connection.timer = deadline;
-            self.timers.push(Reverse((deadline, id)));
-        }
+        arm(&mut self.timers, &mut self.connections[id as usize], now, id);
     }
 
     /// A port is idle: the packet to fill it with, if there is one.
@@ -319,40 +397,54 @@ impl Endpoint {
             self.streak += 1;
             return Some(packet);
         }
-        if free.data != 0 {
-            let mut tries = self.ready.len();
-            while tries > 0 {
-                tries -= 1;
-                let id = self.ready.pop_front()?;
-                let context = self.lend(id);
-                let polled = self.connections[id as usize].poll_transmit(now, free);
-                self.take_back(id, context);
-                match polled {
-                    Polled::Packet(packet, more) => {
-                        let goes_on = more && self.keeps_turn(id);
-                        self.connections[id as usize].ready = goes_on;
-                        if goes_on {
-                            self.ready.push_back(id);
-                        } else if more {
-                            self.queue_up(id);
-                        } else {
-                            self.end_turn(id);
-                        }
-                        self.arm(now, id);
-                        self.streak = 0;
-                        return Some(packet);
-                    }
+        if free.data != 0
+            && let Some(packet) = self.take_data(now, free)
+        {
+            self.streak = 0;
+            return Some(packet);
+        }
+        if control_first { None } else { self.take_control(free) }
+    }
+
+    /// The packet of the first connection that is ready and finds its way free.
+    #[inline]
+    fn take_data(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        let mut tries = self.ready.len();
+        while let Some(id) = self.ready.pop(free.data, &mut tries) {
+            let connection = &mut self.connections[id as usize];
+            if connection.sharing.is_some() {
+                match self.poll_sharing(now, id, free) {
+                    Polled::Packet(packet, _) => return Some(packet),
                     Polled::Blocked => {
-                        self.connections[id as usize].ready = false;
                         // Another one may have its turn instead.
                         tries += usize::from(self.end_turn(id));
                         self.arm(now, id);
                     }
-                    Polled::NoPort => self.ready.push_back(id),
+                    Polled::NoPort => {}
                 }
+                continue;
+            }
+            match connection.poll_transmit(now, free) {
+                Polled::Packet(packet, more) => {
+                    if more {
+                        self.ready.push_back(id);
+                    } else {
+                        connection.ready = false;
+                    }
+                    arm(&mut self.timers, connection, now, id);
+                    return Some(packet);
+                }
+                Polled::Blocked => {
+                    connection.ready = false;
+                    arm(&mut self.timers, connection, now, id);
+                }
+                Polled::NoPort => match connection.only_port() {
+                    Some(port) => self.ready.push_waiting(id, port),
+                    None => self.ready.push_back(id),
+                },
             }
         }
-        if control_first { None } else { self.take_control(free) }
+        None
     }
 
     /// A control packet leaves by the port that its data came in by, or else by the lowest free one; with MRC, whose idle planes
@@ -394,17 +486,19 @@ impl Endpoint {
         self.timers.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Reads what handling a packet of this connection will need, so that it is in the cache by then. It changes nothing;
-    /// the value means nothing.
+    /// Reads what handling this packet will need, so that it is in the cache by then. It changes nothing; the value means
+    /// nothing.
     #[inline]
-    pub fn touch(&self, connection: ConnectionId) -> u64 {
-        self.connections.get(connection.0 as usize).map_or(0, Connection::touch)
+    pub fn prefetch(&self, packet: &Packet) -> u64 {
+        let Some(connection) = self.connections.get(packet.connection.slot() as usize) else { return 0 };
+        if let Header::Data(_) = packet.header { connection.prefetch_receiver() } else { connection.prefetch_sender() }
     }
 
-    /// As [`Endpoint::touch`], for the connection that is asked first when a port falls idle.
+    /// As [`Endpoint::prefetch`], for the connection that is asked first when a port falls idle.
     #[inline]
-    pub fn touch_ready(&self) -> u64 {
-        self.ready.front().map_or(0, |&id| self.connections[id as usize].touch())
+    pub fn prefetch_ready(&self) -> u64 {
+        let first = self.ready.first().and_then(|id| self.connections.get(id as usize));
+        first.map_or(0, Connection::prefetch_sender)
     }
 
     /// Our host number.
@@ -412,136 +506,9 @@ impl Endpoint {
         self.host
     }
 
-    /// How many connections are open.
+    /// How many connections there are, those that are closing included.
     pub fn connections(&self) -> usize {
         self.connections.len()
-    }
-
-    /// The host at the other end of a connection.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn peer(&self, connection: ConnectionId) -> HostId {
-        self.connections[connection.0 as usize].peer()
-    }
-
-    /// A connection's counters.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn stats(&self, connection: ConnectionId) -> &ConnectionStats {
-        &self.connections[connection.0 as usize].stats
-    }
-
-    /// Where a connection's time went up to `now`, as a sender. The difference of two readings adds up to the time between
-    /// them.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn spent(&mut self, now: Time, connection: ConnectionId) -> Spent {
-        self.connections[connection.0 as usize].spent(now)
-    }
-
-    /// Has a connection something to send that it never sent yet, or that it has to send again?
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn has_unsent(&self, connection: ConnectionId) -> bool {
-        let reliability = &self.connections[connection.0 as usize].reliability;
-        reliability.has_next() || reliability.is_held()
-    }
-
-    /// What the data packets that came to a connection met on their way.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn waits(&self, connection: ConnectionId) -> Waits {
-        self.connections[connection.0 as usize].waits()
-    }
-
-    /// A connection's profile.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn profile(&self, connection: ConnectionId) -> &Profile {
-        self.connections[connection.0 as usize].profile()
-    }
-
-    /// A connection's congestion window in wire bytes.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn window(&self, connection: ConnectionId) -> Bytes {
-        self.shared_window(connection.0).map_or_else(|| self.connections[connection.0 as usize].window(), Bytes)
-    }
-
-    /// What a connection's path selector holds against each path at present, in the selector's own units; empty if it keeps
-    /// no such record.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn penalties(&self, connection: ConnectionId) -> Vec<u32> {
-        self.connections[connection.0 as usize].penalties()
-    }
-
-    /// How the paths of each plane (NIC port) of a connection fare: how many are in use, in reserve, assumed bad or denied;
-    /// empty if its path selector keeps no such record.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn planes(&self, connection: ConnectionId) -> Vec<PlaneStates> {
-        self.connections[connection.0 as usize].planes()
-    }
-
-    /// Every path of a connection's set and its state; empty if its path selector keeps no such record.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn path_states(&self, connection: ConnectionId) -> Vec<PathState> {
-        self.connections[connection.0 as usize].path_states()
-    }
-
-    /// Paths that a connection has taken out so far, those that came back, and those it kept because too few were left.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn path_turnover(&self, connection: ConnectionId) -> [u64; 3] {
-        self.connections[connection.0 as usize].path_turnover()
-    }
-
-    /// The controller forbids a connection a path until it allows it again. False if the connection does not have it.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn deny_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
-        self.connections[connection.0 as usize].deny_path(now, path)
-    }
-
-    /// The controller declares a connection's path good, whatever was held against it. False if the connection does not have
-    /// it.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn allow_path(&mut self, now: Time, connection: ConnectionId, path: PathId) -> bool {
-        let known = self.connections[connection.0 as usize].allow_path(now, path);
-        self.settle(now, connection.0);
-        known
-    }
-
-    /// A connection's wire bytes in flight.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn in_flight(&self, connection: ConnectionId) -> Bytes {
-        self.connections[connection.0 as usize].reliability.in_flight()
-    }
-
-    /// The first PSN that a connection has not received.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn received_up_to(&self, connection: ConnectionId) -> u64 {
-        self.connections[connection.0 as usize].receiver.cumulative()
     }
 
     /// Packets for connections that do not exist.

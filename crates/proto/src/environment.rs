@@ -24,6 +24,9 @@ pub struct Environment {
     pub paths_in_order: u16,
     /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
     pub queue: Bytes,
+    /// No packet arrives later than this after it left. A closed connection is remembered for so long, lest a late packet of
+    /// it be taken for a new connection's.
+    pub packet_life: Span,
 }
 
 impl Environment {
@@ -66,6 +69,9 @@ parameters! {
         burst: u32 = 1, 1.0..=65535.0, "every published system: 1; more is ours, for kernel sockets (docs/performance.md)";
         /// Where a rate paces: a connection that fell behind its rate may catch up by so much time.
         pace_slack: Span = Span::ZERO, 0.0..=1.0e12, "hardware paces exactly: 0; more is ours, for hosts whose timers are late";
+        /// An unused connection gives back its memory after this time, and with it what congestion control and path selector
+        /// have learnt; zero: never. MRC's connections and custom ones keep theirs.
+        sleep_after: Span = Span::from_ms(10), 0.0..=1.0e15, "ours: a thousand round trips; RFC 5681, section 4.1, forgets a window after one timeout";
         /// No measured round trip counts as shorter than this.
         rtt_min: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }

@@ -24,7 +24,7 @@ pub mod units;
 pub mod wire;
 
 pub use application::Application;
-pub use endpoint::{Endpoint, Event, OpenConnection};
+pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection};
 pub use environment::Environment;
 pub use letter::Letter;
 pub use message::Message;

@@ -9,9 +9,58 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// A connection as one endpoint numbers it; a packet carries the number its *receiver* knows it by.
+/// A connection as one endpoint numbers it: a slot in its table, and which of the slot's connections it is (the generation).
+///
+/// A packet carries the number by which its *receiver* knows the connection. If the receiver did not open its end before the
+/// first packet came, the packet carries the number of its *source* with the top bit set instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
+
+impl ConnectionId {
+    /// An endpoint has at most this many connections at a time.
+    pub const SLOTS: u32 = 1 << 20;
+
+    /// A slot's generation starts again from 0 after this many connections.
+    pub const GENERATIONS: u32 = 1 << 11;
+
+    const BY_SOURCE: u32 = 1 << 31;
+
+    /// The connection of a generation in a slot.
+    #[inline]
+    pub const fn new(slot: u32, generation: u32) -> ConnectionId {
+        ConnectionId((generation & (ConnectionId::GENERATIONS - 1)) * ConnectionId::SLOTS + slot)
+    }
+
+    /// Its slot in the endpoint's table.
+    #[inline]
+    pub const fn slot(self) -> u32 {
+        self.0 & (ConnectionId::SLOTS - 1)
+    }
+
+    /// How many connections its slot held before, modulo [`ConnectionId::GENERATIONS`].
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        (self.0 & !ConnectionId::BY_SOURCE) / ConnectionId::SLOTS
+    }
+
+    /// The same number, marked as the packet's source numbers it.
+    #[inline]
+    pub const fn by_source(self) -> ConnectionId {
+        ConnectionId(self.0 | ConnectionId::BY_SOURCE)
+    }
+
+    /// The same number without that mark.
+    #[inline]
+    pub const fn by_receiver(self) -> ConnectionId {
+        ConnectionId(self.0 & !ConnectionId::BY_SOURCE)
+    }
+
+    /// Is it a number of the packet's source?
+    #[inline]
+    pub const fn is_by_source(self) -> bool {
+        self.0 & ConnectionId::BY_SOURCE != 0
+    }
+}
 
 /// A message as the application numbers it on its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -261,13 +310,18 @@ pub struct Nack {
     pub reason: NackReason,
 }
 
-/// What one NIC asks of or tells another (MRC's endpoint operations).
+/// What one NIC asks of or tells another: MRC's endpoint operations, and the end of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Does this path work?
     PathProbe,
     /// Which of the sender's ports are up: bit `i` stands for port `i`.
     PortStatus(u32),
+    /// The sender closes the connection; the receiver answers with [`Operation::Closed`] to the connection named here. No wire
+    /// format carries it: sessions over sockets have their own ending.
+    Close(ConnectionId),
+    /// The sender has no such connection any more. No wire format carries it.
+    Closed,
 }
 
 /// The answer to an [`Operation`].
@@ -297,7 +351,7 @@ pub enum Header {
         /// Counts probes on this connection, wrapping.
         number: u32,
     },
-    /// From NIC to NIC, answered at once; the connection only says between which.
+    /// From NIC to NIC, answered at once ([`Operation::Closed`] is an answer itself); the connection says between which.
     Operation {
         /// Counts operations of one kind, wrapping.
         number: u16,

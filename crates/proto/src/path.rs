@@ -135,6 +135,10 @@ pub trait PathSelector: Send {
     fn wants_probe(&self, _active: bool) -> bool {
         false
     }
+    /// The port of every path that it will ever give, if that is one.
+    fn only_port(&self) -> Option<u8> {
+        None
+    }
     /// Takes a probe that is due and may leave by a free port.
     fn take_probe(&mut self, _now: Time, _free: Ports) -> Option<PathProbe> {
         None
@@ -149,6 +153,10 @@ pub trait PathSelector: Send {
     fn on_ports(&mut self, _now: Time, _up: u32) {}
     /// The peer says which of its ports are up.
     fn on_peer_ports(&mut self, _now: Time, _number: u16, _up: u32) {}
+    /// A packet of the peer's arrived by `path`: is that path persistently bad?
+    fn is_to_shun(&mut self, _path: PathId, _marked: bool) -> bool {
+        false
+    }
     /// A path of this plane for a packet that belongs to no message.
     fn plane_path(&mut self, _port: u8) -> Option<PathId> {
         None
@@ -206,7 +214,7 @@ pub enum AnyPath {
     Oblivious(Oblivious),
     Bitmap(BitmapSpray),
     Reps(Reps),
-    Mixed(Mixed),
+    Mixed(Box<Mixed>),
     Prime(Prime),
     Mrc(Box<Mrc>),
     Custom(Box<dyn PathSelector>),
@@ -265,7 +273,7 @@ impl PathConfig {
             PathConfig::Oblivious(c) => AnyPath::Oblivious(Oblivious::new(c, environment, random)),
             PathConfig::Bitmap(c) => AnyPath::Bitmap(BitmapSpray::new(c, environment, random)),
             PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
-            PathConfig::Mixed(c) => AnyPath::Mixed(Mixed::new(c, environment, random)),
+            PathConfig::Mixed(c) => AnyPath::Mixed(Box::new(Mixed::new(c, environment, random))),
             PathConfig::Prime(c) => AnyPath::Prime(Prime::new(c, environment, random)),
             PathConfig::Mrc(c) => AnyPath::Mrc(Box::new(Mrc::new(c, environment, random))),
             PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
@@ -303,10 +311,18 @@ macro_rules! each {
     };
 }
 
+impl AnyPath {
+    #[inline(never)]
+    fn next_of_others(&mut self, now: Time, free: Ports) -> Option<PathId> {
+        each!(self, s => s.next(now, free))
+    }
+}
+
 impl PathSelector for AnyPath {
     #[inline]
     fn next(&mut self, now: Time, free: Ports) -> Option<PathId> {
-        each!(self, s => s.next(now, free))
+        // The most frequent one is inlined.
+        if let AnyPath::Bitmap(spray) = self { spray.next(now, free) } else { self.next_of_others(now, free) }
     }
     #[inline]
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback) {
@@ -333,6 +349,9 @@ impl PathSelector for AnyPath {
     fn wants_probe(&self, active: bool) -> bool {
         each!(self, s => s.wants_probe(active))
     }
+    fn only_port(&self) -> Option<u8> {
+        each!(self, s => s.only_port())
+    }
     fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
         each!(self, s => s.take_probe(now, free))
     }
@@ -348,6 +367,9 @@ impl PathSelector for AnyPath {
     }
     fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
         each!(self, s => s.on_peer_ports(now, number, up))
+    }
+    fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
+        each!(self, s => s.is_to_shun(path, marked))
     }
     fn plane_path(&mut self, port: u8) -> Option<PathId> {
         each!(self, s => s.plane_path(port))

@@ -8,6 +8,7 @@ mod receive;
 mod scoreboard;
 mod selective_repeat;
 
+pub use crate::connection::{Received, SentUpTo};
 pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
 pub use mrc::MrcSackConfig;
 pub use receive::{AnyReceiver, Arrival, Receiver};
@@ -40,6 +41,21 @@ pub struct Settled {
     pub packets: u32,
     /// Round trip of the packet that caused the acknowledgement, if it is known beyond doubt.
     pub rtt: Option<Span>,
+}
+
+/// What a reliability wants at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// Wire bytes in flight.
+    pub in_flight: u64,
+    /// When to call [`Reliability::on_timeout`].
+    pub deadline: Time,
+    /// Is there a packet to send, window permitting?
+    pub has_next: bool,
+    /// Is that one that may leave although the window is full?
+    pub next_is_urgent: bool,
+    /// Is a probe due?
+    pub wants_probe: bool,
 }
 
 /// Odd input from the network: counted and dropped.
@@ -102,7 +118,7 @@ pub trait Reliability: Send {
     /// Wire bytes in flight.
     fn in_flight(&self) -> Bytes;
     /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
-    fn touch(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         self.in_flight().0
     }
     /// The path by which the packet that goes again next last left, if one is to go again and that is known.
@@ -113,6 +129,22 @@ pub trait Reliability: Send {
     fn failed(&self) -> bool {
         false
     }
+    /// All that a connection asks after each input, at once.
+    fn outlook(&self) -> Outlook {
+        Outlook {
+            in_flight: self.in_flight().0,
+            deadline: self.deadline(),
+            has_next: self.has_next(),
+            next_is_urgent: self.next_is_urgent(),
+            wants_probe: self.wants_probe(),
+        }
+    }
+    /// What must outlive a sleep, if nothing is posted or under way; `None` otherwise.
+    fn rest(&self) -> Option<SentUpTo> {
+        None
+    }
+    /// Begins where another one rested. Called before anything else.
+    fn resume(&mut self, _from: SentUpTo) {}
     /// A measured round trip shorter than all before lowers what timers build on.
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
 }
@@ -209,6 +241,19 @@ macro_rules! each {
     };
 }
 
+impl AnyReliability {
+    /// The next packet, with `header` bytes before its payload, leaves by `path`; and what is wanted after it. `None` if there is
+    /// no next packet.
+    #[inline]
+    pub(crate) fn send(&mut self, now: Time, path: PathId, header: u16) -> Option<(Segment, Outlook)> {
+        each!(self, r => {
+            let segment = r.next(now)?;
+            r.on_sent(now, &segment, path, Bytes(u64::from(header + segment.length)));
+            Some((segment, r.outlook()))
+        })
+    }
+}
+
 impl Reliability for AnyReliability {
     fn open(&mut self, message: Message) {
         each!(self, r => r.open(message))
@@ -268,8 +313,8 @@ impl Reliability for AnyReliability {
         each!(self, r => r.in_flight())
     }
     #[inline]
-    fn touch(&self) -> u64 {
-        each!(self, r => r.touch())
+    fn prefetch(&self) -> u64 {
+        each!(self, r => r.prefetch())
     }
     #[inline]
     fn retry_path(&self) -> Option<PathId> {
@@ -277,6 +322,16 @@ impl Reliability for AnyReliability {
     }
     fn failed(&self) -> bool {
         each!(self, r => r.failed())
+    }
+    #[inline]
+    fn outlook(&self) -> Outlook {
+        each!(self, r => r.outlook())
+    }
+    fn rest(&self) -> Option<SentUpTo> {
+        each!(self, r => r.rest())
+    }
+    fn resume(&mut self, from: SentUpTo) {
+        each!(self, r => r.resume(from))
     }
     fn on_base_rtt(&mut self, base_rtt: Span) {
         each!(self, r => r.on_base_rtt(base_rtt))

@@ -33,6 +33,26 @@ pub struct ConnectionStats {
     pub invalid: u64,
 }
 
+impl ConnectionStats {
+    /// Nothing happened.
+    pub const NONE: ConnectionStats = ConnectionStats {
+        sent: 0,
+        retransmitted: 0,
+        acks: 0,
+        acks_marked: 0,
+        nacks: 0,
+        notifications: 0,
+        timeouts: 0,
+        probes: 0,
+        delivered: 0,
+        delivered_bytes: 0,
+        duplicates: 0,
+        marked: 0,
+        trimmed: 0,
+        invalid: 0,
+    };
+}
+
 /// Both ends of a connection count for it.
 impl core::ops::AddAssign for ConnectionStats {
     fn add_assign(&mut self, one: ConnectionStats) {

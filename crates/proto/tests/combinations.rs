@@ -328,13 +328,16 @@ fn endpoint(world: &World, connections: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(HostId(0));
     let profile = Arc::new(world.profile.clone());
     for c in 0..connections {
-        endpoint.open(OpenConnection {
-            profile: Arc::clone(&profile),
-            environment: Environment { ..world.environment },
-            peer: HostId(1),
-            peer_connection: ConnectionId(c),
-            random: Random::new(world.seed, StreamKind::Connection, u64::from(c * 2)),
-        });
+        endpoint.open(
+            Time::ZERO,
+            OpenConnection {
+                profile: Arc::clone(&profile),
+                environment: Environment { ..world.environment },
+                peer: HostId(1),
+                peer_connection: Some(ConnectionId(c)),
+                random: Random::new(world.seed, StreamKind::Connection, u64::from(c * 2)),
+            },
+        );
     }
     endpoint
 }
@@ -486,7 +489,7 @@ fn attack(world: &World, steps: &[Step]) {
                     let whole = (0..).take_while(|psn| fed[c].contains(psn)).count() as u64;
                     assert!(told[c].0 <= whole, "{} messages are complete of {whole} packets in order", told[c].0);
                 }
-                Event::Failed { connection } => {
+                Event::Failed { connection } | Event::Closed { connection } => {
                     let c = connection.0 as usize;
                     assert!(!failed[c], "told once");
                     failed[c] = true;

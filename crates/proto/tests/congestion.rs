@@ -23,6 +23,7 @@ fn environment(trimming: bool) -> Environment {
         uplinks: [0; 2],
         paths_in_order: 0,
         queue: Bytes(417_000),
+        packet_life: Span::from_ms(10),
     }
 }
 

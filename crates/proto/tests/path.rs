@@ -24,6 +24,7 @@ fn environment(ports: u8, trimming: bool) -> Environment {
         uplinks: [16, 0],
         paths_in_order: 0,
         queue: Bytes(417_000),
+        packet_life: Span::from_ms(10),
     }
 }
 

@@ -18,6 +18,7 @@ fn environment(uplinks: [u16; 2]) -> Environment {
         uplinks,
         paths_in_order: 0,
         queue: Bytes(417_000),
+        packet_life: Span::from_ms(10),
     }
 }
 

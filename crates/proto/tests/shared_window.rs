@@ -29,17 +29,21 @@ fn hosts(connections: u32, gbps: u64, shared: bool) -> [Endpoint; 2] {
         uplinks: [0; 2],
         paths_in_order: 0,
         queue: Bytes(1_000_000),
+        packet_life: Span::from_ms(10),
     };
     [0, 1].map(|host| {
         let mut endpoint = Endpoint::new(HostId(host));
         for c in 0..connections {
-            endpoint.open(OpenConnection {
-                profile: Arc::clone(&profile),
-                environment,
-                peer: HostId(1 - host),
-                peer_connection: ConnectionId(c),
-                random: Random::new(7, StreamKind::Connection, u64::from(host + 2 * c)),
-            });
+            endpoint.open(
+                Time::ZERO,
+                OpenConnection {
+                    profile: Arc::clone(&profile),
+                    environment,
+                    peer: HostId(1 - host),
+                    peer_connection: Some(ConnectionId(c)),
+                    random: Random::new(7, StreamKind::Connection, u64::from(host + 2 * c)),
+                },
+            );
         }
         endpoint
     })
@@ -109,7 +113,7 @@ fn run(connections: u32, gbps: u64, sizes: &[u64], fate: [u8; 3], seed: u64, sha
         now = now.max(next);
         while let Some(entry) = wire.first_entry().filter(|e| e.key().0 <= now) {
             let (to_b, packet) = entry.remove();
-            if to_b { b.handle_packet(now, &packet) } else { a.handle_packet(now, &packet) }
+            if to_b { &mut b } else { &mut a }.handle_packet(now, &packet);
         }
         a.handle_timeout(now);
         b.handle_timeout(now);

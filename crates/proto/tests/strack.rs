@@ -20,6 +20,7 @@ fn environment() -> Environment {
         uplinks: [16, 0],
         paths_in_order: 0,
         queue: Bytes(2_085_000),
+        packet_life: Span::from_ms(10),
     }
 }
 

@@ -23,11 +23,12 @@ fn opened(name: &str, ports: u8, trimming: bool, change: impl FnOnce(&mut Profil
         uplinks: [0; 2],
         paths_in_order: 0,
         queue: Bytes(1 << 20),
+        packet_life: Span::from_ms(10),
     };
     let mut endpoint = Endpoint::new(HostId(0));
     let random = Random::new(1, StreamKind::Connection, 0);
     let (profile, peer) = (Arc::new(profile), HostId(1));
-    endpoint.open(OpenConnection { profile, environment, peer, peer_connection: ONLY, random });
+    endpoint.open(Time::ZERO, OpenConnection { profile, environment, peer, peer_connection: Some(ONLY), random });
     endpoint
 }
 

@@ -291,9 +291,9 @@ impl<'a> Slice<'a> {
     #[inline]
     fn fetch_host(&self, host: usize, batch: &Batch, turns: &[Turn]) {
         let Some(host) = self.hosts.get(host) else { return };
-        let mut sum = host.endpoint.touch_ready();
+        let mut sum = host.endpoint.prefetch_ready();
         for arrival in turns.iter().take(2).filter_map(|t| batch.arrival(t.index as usize)) {
-            sum ^= host.endpoint.touch(arrival.packet.connection);
+            sum ^= host.endpoint.prefetch(&arrival.packet);
         }
         std::hint::black_box(sum);
     }

@@ -54,6 +54,8 @@ pub const CONTROL_DSCP: u8 = 48;
 const OPERATIONS_MAX: usize = 16_384;
 /// For so long a host may not come to read its sockets, and loses nothing for it: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
+/// How long a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
+const PACKET_LIFE: Span = Span::from_ms(1000);
 /// Planes of a node at the most.
 pub const PLANES_MAX: usize = 8;
 
@@ -220,6 +222,8 @@ impl Config {
         let burst = self.rate.time_for(Bytes(self.socket_share(2 * self.socket_buffer)));
         profile.transport.pace_slack = self.base_rtt.min(burst);
         profile.transport.rtt_min = self.base_rtt;
+        // A node has few connections, and what they have learnt is worth more than their memory.
+        profile.transport.sleep_after = Span::ZERO;
         let floor = self.retransmit_min;
         match &mut profile.reliability {
             ReliabilityConfig::GoBackN(c) => c.rto = c.rto.max(floor),
@@ -274,6 +278,7 @@ impl Config {
             uplinks: self.routes.uplinks(),
             paths_in_order: self.routes.distinct(),
             queue: self.queue(),
+            packet_life: PACKET_LIFE,
         }
     }
 

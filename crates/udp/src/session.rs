@@ -180,13 +180,16 @@ impl Session {
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
-        endpoint.open(OpenConnection {
-            profile,
-            environment,
-            peer: HostId(u32::from(calls)),
-            peer_connection: ONLY,
-            random: Random::new(seed, StreamKind::Connection, 0),
-        });
+        endpoint.open(
+            now,
+            OpenConnection {
+                profile,
+                environment,
+                peer: HostId(u32::from(calls)),
+                peer_connection: Some(ONLY),
+                random: Random::new(seed, StreamKind::Connection, 0),
+            },
+        );
         let (ours, theirs) =
             if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
         let planes = peers.len();
@@ -454,7 +457,7 @@ impl Session {
                     Descriptor::Write { immediate: None, .. } => {}
                 },
                 // Its retries are used up.
-                Event::Failed { .. } => return Err(Reason::PeerSilent),
+                Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
             }
         }
         Ok(())

@@ -75,6 +75,7 @@ pub struct Nscc {
     base_rtt: Span,
     last_adjust: Time,
     last_decrease: Time,
+    /// When the present quick-adapt period ends; [`Time::NEVER`] before the first.
     quick_end: Time,
     /// Bytes acknowledged in this quick-adapt period.
     achieved: u64,
@@ -124,7 +125,7 @@ impl Nscc {
             base_rtt,
             last_adjust: Time::ZERO,
             last_decrease: Time::ZERO,
-            quick_end: Time::ZERO,
+            quick_end: Time::NEVER,
             achieved: 0,
             to_ignore: 0,
             fast_count: 0,
@@ -184,10 +185,10 @@ impl Nscc {
         let mut done = false;
         if self.to_ignore > 0 && marked {
             done = true;
-        } else if now >= self.quick_end {
+        } else if self.quick_end == Time::NEVER || now >= self.quick_end {
             let suspicious = self.trigger || loss || delay > self.quick_delay;
             let gate = self.window_max() / (1u64 << self.quick_gate) as f64;
-            if self.quick_end != Time::ZERO && suspicious && (self.achieved as f64) < gate {
+            if self.quick_end != Time::NEVER && suspicious && (self.achieved as f64) < gate {
                 self.cut = if self.trigger || loss { Cut::Loss } else { Cut::Delay };
                 self.window = at_least(self.achieved as f64, self.packet());
                 self.to_ignore = in_flight.0;

@@ -2,20 +2,14 @@
 
 use super::{Connection, Replies};
 use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
-use crate::path::{AnyPath, MrcConfig, PathConfig, PathProbe, PathSelector, PathState, PlaneStates};
-use crate::profile::WireFormat;
+use crate::path::{MrcConfig, PathProbe, PathSelector, PathState, PlaneStates};
 use crate::units::Time;
 
 impl Connection {
-    /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look; and only MRC's
-    /// wire can say it.
+    /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look.
     #[inline]
     pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
-        let on = matches!(&self.profile.path, PathConfig::Mrc(config) if config.shun_marks > 0);
-        if !on || self.profile.wire != WireFormat::Mrc {
-            return false;
-        }
-        if let AnyPath::Mrc(mrc) = &mut self.path { mrc.is_to_shun(path, marked) } else { false }
+        self.kind.shuns && self.path.is_to_shun(path, marked)
     }
 
     /// These of our NIC's ports are up from now on.
@@ -56,7 +50,12 @@ impl Connection {
 
     /// MRC's parameters, if its path selector is MRC's.
     pub(crate) fn mrc(&self) -> Option<MrcConfig> {
-        if let PathConfig::Mrc(config) = &self.profile.path { Some(*config) } else { None }
+        self.kind.mrc
+    }
+
+    /// The port by which all its data leaves, if there is only one.
+    pub(crate) fn only_port(&self) -> Option<u8> {
+        self.path.only_port()
     }
 
     /// A path on this plane, if there is such a plane.

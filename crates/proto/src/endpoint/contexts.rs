@@ -8,10 +8,9 @@
 
 use super::Endpoint;
 use crate::congestion::Nscc;
-use crate::connection::Connection;
-use crate::packet::HostId;
-use crate::reliability::Reliability;
-use std::sync::Arc;
+use crate::connection::{Connection, Polled};
+use crate::packet::{HostId, Ports};
+use crate::units::Time;
 
 /// One window for several connections.
 pub(super) struct Context {
@@ -28,8 +27,8 @@ pub(super) struct Context {
     turn: usize,
 }
 
-/// Connections to one host with one profile: the host, and the profile's place in memory, which orders nothing.
-pub(super) type Destination = (HostId, usize);
+/// Connections to one host with one profile: the host, and the profile's fingerprint.
+pub(super) type Destination = (HostId, u64);
 
 impl Endpoint {
     /// The first message of a connection is posted: it shares its window with others to the same host.
@@ -37,7 +36,7 @@ impl Endpoint {
     pub(super) fn join(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
         connection.sharing = Some(Box::default());
-        let key = (connection.peer(), Arc::as_ptr(connection.profile()) as usize);
+        let key = connection.destination();
         let Some(&first) = self.destinations.get(&key) else {
             self.destinations.insert(key, id);
             return;
@@ -51,16 +50,15 @@ impl Endpoint {
         let connection = &mut self.connections[first as usize];
         let in_flight = connection.in_flight().0;
         let congestion = *connection.nscc().expect("only NSCC's windows are shared");
-        let context = self.contexts.len() as u32;
-        self.contexts.push(Context {
-            congestion,
-            in_flight,
-            members: Vec::new(),
-            is_open: true,
-            holder: None,
-            waiting: 0,
-            turn: 0,
-        });
+        let begun =
+            Context { congestion, in_flight, members: Vec::new(), is_open: true, holder: None, waiting: 0, turn: 0 };
+        let context = if let Some(free) = self.free_contexts.pop() {
+            self.contexts[free as usize] = begun;
+            free
+        } else {
+            self.contexts.push(begun);
+            self.contexts.len() as u32 - 1
+        };
         self.set_context(first, context);
         context
     }
@@ -89,10 +87,45 @@ impl Endpoint {
         }
     }
 
+    /// A connection is closed: the others share the window without it.
+    pub(super) fn leave_context(&mut self, id: u32) {
+        let connection = &mut self.connections[id as usize];
+        let Some(sharing) = connection.sharing.take() else { return };
+        let (key, in_flight) = (connection.destination(), connection.own_in_flight());
+        let mut heir = None;
+        if let Some(number) = sharing.context {
+            let context = &mut self.contexts[number as usize];
+            context.members.retain(|&member| member != id);
+            context.in_flight -= in_flight;
+            context.waiting -= u32::from(sharing.waiting);
+            context.turn = 0;
+            if context.holder == Some(id) {
+                context.holder = None;
+            }
+            heir = context.members.first().copied();
+        }
+        if self.destinations.get(&key) == Some(&id) {
+            match heir {
+                Some(other) => self.destinations.insert(key, other),
+                None => self.destinations.remove(&key),
+            };
+        }
+        match (heir, sharing.context) {
+            (Some(other), _) => {
+                // What the closed one had in flight is not coming back: there may be room.
+                let context = self.lend(other);
+                self.take_back(other, context);
+                self.call(other);
+            }
+            (None, Some(number)) => self.free_contexts.push(number),
+            (None, None) => {}
+        }
+    }
+
     /// A connection that shares its window has something to send, or may have: it waits for its turn.
     pub(super) fn queue_up(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
-        let wants = connection.reliability.has_next();
+        let wants = connection.has_next();
         if let Some(sharing) = &mut connection.sharing
             && let Some(context) = sharing.context
         {
@@ -110,8 +143,35 @@ impl Endpoint {
         self.call(id);
     }
 
+    /// A connection that may share its window has its turn in the ready list.
+    #[inline(never)]
+    pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports) -> Polled {
+        let context = self.lend(id);
+        let polled = self.connections[id as usize].poll_transmit(now, free);
+        self.take_back(id, context);
+        match polled {
+            Polled::Packet(_, more) => {
+                let goes_on = more && self.keeps_turn(id);
+                self.connections[id as usize].ready = goes_on;
+                if goes_on {
+                    self.ready.push_back(id);
+                } else if more {
+                    self.queue_up(id);
+                } else {
+                    self.end_turn(id);
+                }
+                self.arm(now, id);
+            }
+            Polled::Blocked => {
+                self.connections[id as usize].ready = false;
+            }
+            Polled::NoPort => self.ready.push_back(id),
+        }
+        polled
+    }
+
     /// Does a turn go on, or is there something to send that needs none?
-    pub(super) fn keeps_turn(&self, id: u32) -> bool {
+    fn keeps_turn(&self, id: u32) -> bool {
         let connection = &self.connections[id as usize];
         let Some(sharing) = &connection.sharing else { return true };
         let Some(context) = sharing.context else { return true };
@@ -172,6 +232,7 @@ impl Context {
         if let Some(nscc) = connection.nscc() {
             *nscc = self.congestion;
         }
+        connection.read_window();
     }
 
     #[inline(never)]

@@ -85,7 +85,7 @@ impl Endpoint {
             return;
         }
         if self.ports.is_none() {
-            let Some(config) = self.connections.iter().find_map(|c| c.mrc()) else { return };
+            let Some(config) = self.connections.awake().find_map(|(_, c)| c.mrc()) else { return };
             let (peers, rising, timer) = (Vec::new(), Vec::new(), Time::NEVER);
             self.ports = Some(Box::new(PortStates { rising, number: 0, probe: 0, peers, config, timer }));
         }
@@ -171,15 +171,17 @@ impl Endpoint {
         ports.number = ports.number.wrapping_add(1);
         ports.peers.clear();
         let up = self.up;
-        for (id, connection) in self.connections.iter_mut().enumerate() {
+        for (id, connection) in self.connections.awake() {
             connection.handle_ports(now, up);
             if connection.mrc().is_some() && !ports.peers.iter().any(|p| p.host == connection.peer()) {
                 let host = connection.peer();
                 ports.peers.push(Peer { host, connection: id as u32, acknowledged: false, sent: 0, at: now });
             }
         }
-        for id in 0..self.connections.len() {
-            self.settle(now, id as u32);
+        for id in 0..self.connections.slots() {
+            if self.connections.get(id).is_some() {
+                self.settle(now, id as u32);
+            }
         }
         self.tell(now);
     }
@@ -255,8 +257,8 @@ impl Endpoint {
     /// A peer says which of its ports are up: all connections to it should know.
     pub(super) fn handle_port_status(&mut self, now: Time, id: u32, number: u16, up: u32) {
         let peer = self.connections[id as usize].peer();
-        for other in 0..self.connections.len() {
-            if self.connections[other].peer() == peer {
+        for other in 0..self.connections.slots() {
+            if self.connections.get(other).is_some_and(|connection| connection.peer() == peer) {
                 self.connections[other].handle_peer_ports(now, number, up);
                 self.settle(now, other as u32);
             }
@@ -272,6 +274,18 @@ impl Endpoint {
         }
         self.raise(now);
         self.arm_ports(now);
+    }
+
+    /// A connection to this host is gone: if it stood for the host, another one does, or the host need not know any more.
+    pub(super) fn leave_peers(&mut self, id: u32, host: HostId) {
+        let Some(ports) = &mut self.ports else { return };
+        let Some(at) = ports.peers.iter().position(|p| p.connection == id) else { return };
+        let mut others = self.connections.awake();
+        let other = others.find(|(other, c)| *other != id as usize && c.peer() == host && c.mrc().is_some());
+        match other {
+            Some((other, _)) => ports.peers[at].connection = other as u32,
+            None => drop(ports.peers.remove(at)),
+        }
     }
 
     /// A peer has heard of our status.

@@ -80,9 +80,15 @@ impl BitmapSpray {
     }
 
     /// The next path by way of the free ports, of which there must be one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_index(&mut self, free: u32) -> u16 {
-        let mut index = self.cycle.next(self.spread, free);
+        let index = self.cycle.next(self.spread, free);
+        if self.penalty(index) == 0 { index } else { self.pay(index, free) }
+    }
+
+    /// This path has a penalty: the next one without.
+    #[inline(never)]
+    fn pay(&mut self, mut index: u16, free: u32) -> u16 {
         for passed in 0..=self.spread.count() {
             let penalty = self.penalty(index);
             if penalty == 0 {

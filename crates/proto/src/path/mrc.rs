@@ -133,11 +133,6 @@ impl Mrc {
         (0..self.ports).filter(|&port| self.is_usable(port)).map(|port| self.set.good(port)).sum()
     }
 
-    /// A packet of the peer's arrived by `path`: is that path persistently bad?
-    pub(crate) fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
-        self.shun.as_mut().is_some_and(|shun| shun.is_bad(path, marked))
-    }
-
     /// A path has lost a packet, timed out, or is said to be persistently bad.
     fn fail(&mut self, now: Time, path: PathId) {
         let Some(slot) = self.set.find(path) else { return };
@@ -298,6 +293,10 @@ impl PathSelector for Mrc {
         self.peer_number = Some(number);
         self.peer = up;
         self.update_usable(now);
+    }
+
+    fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
+        self.shun.as_mut().is_some_and(|shun| shun.is_bad(path, marked))
     }
 
     fn plane_path(&mut self, port: u8) -> Option<PathId> {

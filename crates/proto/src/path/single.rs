@@ -36,5 +36,9 @@ impl PathSelector for Single {
         if free.data & (1 << self.path.port()) != 0 { Some(self.path) } else { None }
     }
 
+    fn only_port(&self) -> Option<u8> {
+        Some(self.path.port())
+    }
+
     fn on_feedback(&mut self, _: Time, _: PathId, _: PathFeedback) {}
 }

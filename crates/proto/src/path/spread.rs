@@ -94,6 +94,8 @@ pub(super) struct Cycle {
     turn: u8,
     /// Steps of a round on each port, a power of two, as its exponent.
     round_bits: u8,
+    /// The port and round whose order was needed last, and that order.
+    known: (u32, u32),
 }
 
 impl Cycle {
@@ -104,6 +106,7 @@ impl Cycle {
             steps: [0; PORTS_MAX],
             turn: 0,
             round_bits: per_port.trailing_zeros() as u8,
+            known: (u32::MAX, 0),
         }
     }
 
@@ -126,7 +129,11 @@ impl Cycle {
 
     /// What the steps of this round are XORed with.
     #[inline]
-    fn order(&self, port: u8, round: u32) -> u32 {
-        mix64(u64::from(self.seed) << 32 ^ u64::from(port) << 16 ^ u64::from(round)) as u32
+    fn order(&mut self, port: u8, round: u32) -> u32 {
+        let which = u32::from(port) << 16 ^ round;
+        if self.known.0 != which {
+            self.known = (which, mix64(u64::from(self.seed) << 32 ^ u64::from(which)) as u32);
+        }
+        self.known.1
     }
 }

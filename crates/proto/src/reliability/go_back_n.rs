@@ -4,11 +4,11 @@
 //! from there. Structure: InfiniBand architecture, reliable connection; `docs/protocols/rocev2.md`.
 
 use super::scoreboard::Scoreboard;
-use super::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
+use super::{Arrival, Invalid, Lost, Received, Receiver, Reliability, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
 use crate::message::{Backlog, Message, Segment};
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::parameters;
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
@@ -164,6 +164,17 @@ impl Reliability for GoBackN {
     fn in_flight(&self) -> Bytes {
         self.board.in_flight()
     }
+
+    fn rest(&self) -> Option<SentUpTo> {
+        let done = self.backlog.is_empty() && self.board.una() == self.board.next() && self.lost.is_empty();
+        done.then(|| SentUpTo { next: self.board.next(), newest: 0 })
+    }
+
+    fn resume(&mut self, from: SentUpTo) {
+        self.board = Scoreboard::starting_at(from.next);
+        self.backlog.abandon(from.next);
+        self.cursor = from.next;
+    }
 }
 
 /// The receiver's half.
@@ -211,7 +222,13 @@ impl GoBackNReceiver {
 }
 
 impl Receiver for GoBackNReceiver {
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+    fn on_data(
+        &mut self,
+        data: &Data,
+        flags: Flags,
+        path: PathId,
+        answer: &mut Option<(Header, Flags)>,
+    ) -> Result<Arrival, Invalid> {
         let psn = data.psn.extend(self.expected);
         let mut arrival = Arrival::default();
         if psn > self.expected || flags.has(Flags::TRIMMED) {
@@ -220,13 +237,15 @@ impl Receiver for GoBackNReceiver {
                 self.nack_sent = true;
                 let hole = Psn::new(self.expected);
                 let echo = Flags::NONE.with_if(flags.has(Flags::CE), Flags::MARKED);
-                arrival.nack = Some((Nack { psn: hole, cumulative: hole, path, reason: NackReason::Missing }, echo));
+                let nack = Nack { psn: hole, cumulative: hole, path, reason: NackReason::Missing };
+                *answer = Some((Header::Nack(nack), echo));
             }
             return Ok(arrival);
         }
         if psn < self.expected {
             arrival.duplicate = true;
-            arrival.ack = Some(self.ack(psn, flags, path));
+            let (ack, echo) = self.ack(psn, flags, path);
+            *answer = Some((Header::Ack(ack), echo));
             return Ok(arrival);
         }
         arrival.fresh = true;
@@ -240,7 +259,8 @@ impl Receiver for GoBackNReceiver {
         }
         let marked = self.ack_marked && flags.has(Flags::CE);
         if last || marked || flags.has(Flags::ACK_REQUEST) || self.unacknowledged >= self.every {
-            arrival.ack = Some(self.ack(psn, flags, path));
+            let (ack, echo) = self.ack(psn, flags, path);
+            *answer = Some((Header::Ack(ack), echo));
         }
         Ok(arrival)
     }
@@ -256,5 +276,15 @@ impl Receiver for GoBackNReceiver {
 
     fn cumulative(&self) -> u64 {
         self.expected
+    }
+
+    fn rest(&self) -> Option<Received> {
+        let done = self.done.is_empty() && !self.nack_sent;
+        done.then_some(Received { next: self.expected, bytes: self.received_bytes })
+    }
+
+    fn resume(&mut self, from: Received) {
+        self.expected = from.next;
+        self.received_bytes = from.bytes;
     }
 }

@@ -1,7 +1,7 @@
 //! The receiver's half of reliability: what to tell the sender, what to tell the application.
 
-use super::{GoBackNReceiver, Invalid, SelectiveReceiver};
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, PathId};
+use super::{GoBackNReceiver, Invalid, Received, SelectiveReceiver};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, PathId};
 
 /// What one arrival calls for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,27 +10,36 @@ pub struct Arrival {
     pub fresh: bool,
     /// Was its payload here already?
     pub duplicate: bool,
-    /// Acknowledge now.
-    pub ack: Option<(Ack, Flags)>,
-    /// Ask for a packet again now.
-    pub nack: Option<(Nack, Flags)>,
 }
 
 /// Tracks what has arrived on one connection.
 pub trait Receiver {
-    /// A data packet arrived, whole or trimmed (see its flags).
+    /// A data packet arrived, whole or trimmed (see its flags). An acknowledgement or NACK that is to be sent at once goes to
+    /// `answer`.
     ///
     /// # Errors
     /// If it lies beyond the window; the state is then unchanged.
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid>;
+    fn on_data(
+        &mut self,
+        data: &Data,
+        flags: Flags,
+        path: PathId,
+        answer: &mut Option<(Header, Flags)>,
+    ) -> Result<Arrival, Invalid>;
     /// A probe of this number arrived: what to answer. The answer's `acked` echoes the number's low 24 bits.
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags);
     /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
     fn take_received(&mut self) -> Option<(MessageId, u64)>;
     /// The first sequence number that is missing.
     fn cumulative(&self) -> u64;
+    /// What must outlive a sleep, if nothing is missing and nothing is owed; `None` otherwise.
+    fn rest(&self) -> Option<Received> {
+        None
+    }
+    /// Begins where another one rested. Called before anything else.
+    fn resume(&mut self, _from: Received) {}
     /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
-    fn touch(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         self.cumulative()
     }
 }
@@ -55,8 +64,14 @@ macro_rules! each {
 
 impl Receiver for AnyReceiver {
     #[inline]
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
-        each!(self, r => r.on_data(data, flags, path))
+    fn on_data(
+        &mut self,
+        data: &Data,
+        flags: Flags,
+        path: PathId,
+        answer: &mut Option<(Header, Flags)>,
+    ) -> Result<Arrival, Invalid> {
+        each!(self, r => r.on_data(data, flags, path, answer))
     }
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
         each!(self, r => r.on_probe(number, path, marked))
@@ -68,8 +83,14 @@ impl Receiver for AnyReceiver {
     fn cumulative(&self) -> u64 {
         each!(self, r => r.cumulative())
     }
+    fn rest(&self) -> Option<Received> {
+        each!(self, r => r.rest())
+    }
+    fn resume(&mut self, from: Received) {
+        each!(self, r => r.resume(from))
+    }
     #[inline]
-    fn touch(&self) -> u64 {
-        each!(self, r => r.touch())
+    fn prefetch(&self) -> u64 {
+        each!(self, r => r.prefetch())
     }
 }

@@ -38,6 +38,11 @@ pub(super) struct Scoreboard {
 const EMPTY: Sent = Sent { at: Time::ZERO, path: PathId(0), size: 0, sends: 0, state: State::Acked };
 
 impl Scoreboard {
+    /// With everything below `psn` settled.
+    pub(super) const fn starting_at(psn: u64) -> Scoreboard {
+        Scoreboard { ring: Vec::new(), una: psn, next: psn, in_flight: 0 }
+    }
+
     /// The first sequence number not acknowledged in order.
     #[inline]
     pub(super) const fn una(&self) -> u64 {
@@ -62,7 +67,7 @@ impl Scoreboard {
 
     /// Reads the entries at both ends of the window.
     #[inline]
-    pub(super) fn touch(&self) -> u64 {
+    pub(super) fn prefetch(&self) -> u64 {
         let entry = |psn: u64| self.ring.get(psn as usize & self.ring.len().wrapping_sub(1)).map_or(0, |s| s.at.0);
         entry(self.una) ^ entry(self.next)
     }
@@ -119,6 +124,29 @@ impl Scoreboard {
             self.in_flight -= u64::from(size);
         }
         Some(size)
+    }
+
+    /// Everything below `psn` is acknowledged: the wire bytes and packets that this is news of.
+    pub(super) fn acknowledge_below(&mut self, psn: u64) -> (Bytes, u32) {
+        let (from, to) = (self.index(self.una), self.index(psn));
+        let (mut bytes, mut packets, mut landed) = (0u64, 0u32, 0u64);
+        let mut take = |entries: &mut [Sent]| {
+            for entry in entries {
+                let size = u64::from(entry.size);
+                bytes += if entry.state == State::Acked { 0 } else { size };
+                packets += u32::from(entry.state != State::Acked);
+                landed += if entry.state == State::InFlight { size } else { 0 };
+                entry.state = State::Acked;
+            }
+        };
+        if psn - self.una == self.ring.len() as u64 || to < from {
+            take(&mut self.ring[from..]);
+            take(&mut self.ring[..to]);
+        } else {
+            take(&mut self.ring[from..to]);
+        }
+        self.in_flight -= landed;
+        (Bytes(bytes), packets)
     }
 
     /// `psn` is lost, if it was in flight: its entry.

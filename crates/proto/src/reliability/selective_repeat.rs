@@ -14,7 +14,7 @@ pub use receiver::SelectiveReceiver;
 pub(super) use retries::Retry;
 
 use super::scoreboard::{Scoreboard, State};
-use super::{Invalid, Lost, Reliability, Settled};
+use super::{Invalid, Lost, Reliability, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
 use crate::message::{Backlog, Message, Segment};
@@ -254,6 +254,7 @@ impl Reliability for SelectiveRepeat {
         !self.failed() && self.board.next() < self.backlog.end()
     }
 
+    #[inline]
     fn next_is_urgent(&self) -> bool {
         self.recovery.is_some() && !self.repairs.is_empty()
     }
@@ -263,7 +264,8 @@ impl Reliability for SelectiveRepeat {
         if let Some(psn) = self.repairs.pop_front() {
             return Some(Segment { again: true, ..self.backlog.segment(psn) });
         }
-        self.has_next().then(|| self.backlog.segment(self.board.next()))
+        let psn = self.board.next();
+        (psn < self.backlog.end()).then(|| self.backlog.segment(psn))
     }
 
     #[inline]
@@ -311,10 +313,14 @@ impl Reliability for SelectiveRepeat {
                 settled.rtt = Some(now.since(sent.at));
             }
         }
-        for psn in una..cumulative {
-            self.settle(psn, &mut settled);
-        }
         if cumulative > una {
+            if self.probe.as_ref().is_some_and(|probe| probe.order.is_some()) {
+                for psn in una..cumulative {
+                    self.settle(psn, &mut settled);
+                }
+            } else {
+                (settled.bytes, settled.packets) = self.board.acknowledge_below(cumulative);
+            }
             self.board.advance(cumulative);
             self.highest = self.highest.max(cumulative);
             if let Some(retry) = &mut self.retry {
@@ -470,8 +476,8 @@ impl Reliability for SelectiveRepeat {
     }
 
     #[inline]
-    fn touch(&self) -> u64 {
-        self.board.touch() ^ self.backlog.end()
+    fn prefetch(&self) -> u64 {
+        self.board.prefetch() ^ self.backlog.end()
     }
 
     #[inline]
@@ -482,6 +488,24 @@ impl Reliability for SelectiveRepeat {
 
     fn failed(&self) -> bool {
         self.retry.as_ref().is_some_and(|retry| retry.failed())
+    }
+
+    fn rest(&self) -> Option<SentUpTo> {
+        let settled = self.board.una() == self.board.next() && self.repairs.is_empty() && self.lost.is_empty();
+        if !settled || !self.backlog.is_empty() || self.failed() {
+            return None;
+        }
+        let newest = self.probe.as_ref().map_or(0, |probe| probe.late.newest());
+        Some(SentUpTo { next: self.board.next(), newest })
+    }
+
+    fn resume(&mut self, from: SentUpTo) {
+        self.board = Scoreboard::starting_at(from.next);
+        self.backlog.abandon(from.next);
+        (self.highest, self.mark) = (from.next, from.next);
+        if let Some(probe) = &mut self.probe {
+            probe.late.start_from(from.newest);
+        }
     }
 
     fn on_base_rtt(&mut self, base_rtt: Span) {

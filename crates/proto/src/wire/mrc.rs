@@ -155,7 +155,8 @@ impl Writer {
 }
 
 pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
-    if packet.connection.0 >= 1 << 24 {
+    let ends = matches!(packet.header, Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. });
+    if packet.connection.0 >= 1 << 24 || ends {
         return Err(WireError::Unencodable);
     }
     let flags = Flags(packet.flags.0 & !outer_flags(&packet.header).0);
@@ -256,6 +257,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
             let (kind, mask) = match operation {
                 Operation::PortStatus(mask) => (0, mask),
                 Operation::PathProbe => (1, 0),
+                Operation::Close(_) | Operation::Closed => return Err(WireError::Unencodable),
             };
             w.put([0, kind, 0, 0]);
             w.u32(mask);

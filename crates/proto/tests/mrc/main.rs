@@ -14,7 +14,7 @@ use std::sync::Arc;
 use strandway_proto::path::{AnyPath, MrcConfig, PathConfig, PathSelector, PathStatus};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, ConnectionId, Endpoint, Environment, HostId, OpenConnection, PathId, Profile, Rate, Span,
+    Bytes, ConnectionId, Endpoint, Environment, HostId, OpenConnection, PathId, Profile, Rate, Span, Time,
 };
 
 const BASE: Span = Span::from_us(10);
@@ -29,6 +29,7 @@ fn environment(ports: u8, uplinks: u16) -> Environment {
         uplinks: [uplinks, 0],
         paths_in_order: 0,
         queue: Bytes(1_000_000),
+        packet_life: Span::from_ms(10),
     }
 }
 
@@ -52,12 +53,15 @@ fn planes() -> World {
 
 fn lone(profile: Profile, ports: u8) -> Endpoint {
     let mut endpoint = Endpoint::new(HostId(0));
-    endpoint.open(OpenConnection {
-        environment: Environment { packet: profile.packet_bytes(), ..environment(ports, 16) },
-        profile: Arc::new(profile),
-        peer: HostId(1),
-        peer_connection: ConnectionId(0),
-        random: Random::new(1, StreamKind::Connection, 1),
-    });
+    endpoint.open(
+        Time::ZERO,
+        OpenConnection {
+            environment: Environment { packet: profile.packet_bytes(), ..environment(ports, 16) },
+            profile: Arc::new(profile),
+            peer: HostId(1),
+            peer_connection: Some(ConnectionId(0)),
+            random: Random::new(1, StreamKind::Connection, 1),
+        },
+    );
     endpoint
 }

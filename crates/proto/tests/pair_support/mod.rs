@@ -80,8 +80,17 @@ impl World {
         let packet = profile.packet_bytes();
         let rate = Rate::from_gbps(400);
         let queue = rate.bytes_in(RTT);
-        let environment =
-            Environment { rate, ports: 1, base_rtt: RTT, packet, trimming, uplinks: [4, 0], paths_in_order: 0, queue };
+        let environment = Environment {
+            rate,
+            ports: 1,
+            base_rtt: RTT,
+            packet,
+            trimming,
+            uplinks: [4, 0],
+            paths_in_order: 0,
+            queue,
+            packet_life: Span::from_ms(10),
+        };
         World {
             profile,
             environment,

@@ -103,7 +103,9 @@ impl Pair<'_> {
                 self.finished_count += 1;
                 self.finished = self.now;
             }
-            Event::Failed { connection } => panic!("{connection:?} of side {side} gives up at {}", self.now),
+            Event::Failed { connection } | Event::Closed { connection } => {
+                panic!("{connection:?} of side {side} gives up at {}", self.now)
+            }
         }
     }
 

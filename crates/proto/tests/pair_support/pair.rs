@@ -57,13 +57,16 @@ impl<'a> Pair<'a> {
         let side = |host: u32| {
             let mut endpoint = Endpoint::new(HostId(host));
             for connection in 0..world.connections {
-                let id = endpoint.open(OpenConnection {
-                    profile: Arc::clone(&profile),
-                    environment: world.environment,
-                    peer: HostId(1 - host),
-                    peer_connection: ConnectionId(connection),
-                    random: Random::new(world.seed, StreamKind::Connection, u64::from(connection * 2 + host)),
-                });
+                let id = endpoint.open(
+                    Time::ZERO,
+                    OpenConnection {
+                        profile: Arc::clone(&profile),
+                        environment: world.environment,
+                        peer: HostId(1 - host),
+                        peer_connection: Some(ConnectionId(connection)),
+                        random: Random::new(world.seed, StreamKind::Connection, u64::from(connection * 2 + host)),
+                    },
+                );
                 assert_eq!(id.0, connection);
             }
             Side { endpoint, busy_until: vec![Time::ZERO; usize::from(world.environment.ports)], stuck: false }

@@ -34,8 +34,9 @@ impl Slice<'_> {
         let mut any = false;
         while let Some(told) = self.hosts[h].endpoint.poll_event() {
             any = true;
-            let event = self.witness(h, now, told);
-            self.programs[h].handle_event(Time(now), &event);
+            if let Some(event) = self.witness(h, now, told) {
+                self.programs[h].handle_event(Time(now), &event);
+            }
         }
         if any {
             self.act(h, now);
@@ -43,9 +44,9 @@ impl Slice<'_> {
         any
     }
 
-    /// Writes down what an endpoint has told.
-    fn witness(&mut self, h: usize, now: u64, told: Told) -> Event {
-        match told {
+    /// Writes down what an endpoint has told; gives what its program is told of it.
+    fn witness(&mut self, h: usize, now: u64, told: Told) -> Option<Event> {
+        Some(match told {
             Told::Sent { message, .. } => {
                 self.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
                 if self.has_row(message) {
@@ -76,7 +77,8 @@ impl Slice<'_> {
                 self.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
                 Event::Failed { peer: self.hosts[h].endpoint.peer(connection) }
             }
-        }
+            Told::Closed { .. } => return None,
+        })
     }
 
     /// Does the plan keep a row for a message?

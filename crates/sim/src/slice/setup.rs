@@ -22,7 +22,7 @@ use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::units::{Bytes, Rate};
+use strandway_proto::units::{Bytes, Rate, Time};
 use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection};
 
 /// How the fabric is cut: which nodes each slice owns.
@@ -339,16 +339,19 @@ impl<'a> Slice<'a> {
             for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
                 if range.contains(&host.0) {
                     let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
-                    self.hosts[(host.0 - range.start) as usize].endpoint.open(OpenConnection {
-                        profile: Arc::clone(&self.plan.profiles[profile]),
-                        environment: Environment {
-                            uplinks: uplinks(&self.plan.topology, host, peer),
-                            ..environments[profile]
+                    self.hosts[(host.0 - range.start) as usize].endpoint.open(
+                        Time::ZERO,
+                        OpenConnection {
+                            profile: Arc::clone(&self.plan.profiles[profile]),
+                            environment: Environment {
+                                uplinks: uplinks(&self.plan.topology, host, peer),
+                                ..environments[profile]
+                            },
+                            peer,
+                            peer_connection: Some(peer_connection),
+                            random,
                         },
-                        peer,
-                        peer_connection,
-                        random,
-                    });
+                    );
                 }
             }
         }

@@ -48,6 +48,16 @@ impl Lateness {
         Span(self.floor.0.max(usual as u64).min(most.0))
     }
 
+    /// How much the newest acknowledgement knew of.
+    pub(super) const fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// Acknowledgements that knew of less are old.
+    pub(super) const fn start_from(&mut self, newest: u32) {
+        self.newest = newest;
+    }
+
     /// The latest sending time of anything known to have arrived.
     pub(super) const fn latest(&self) -> Time {
         self.arrived

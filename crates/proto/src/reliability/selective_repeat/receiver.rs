@@ -3,8 +3,8 @@
 use super::SelectiveRepeatConfig;
 use crate::bitmap::SlidingBitmap;
 use crate::environment::TransportConfig;
-use crate::packet::{Ack, Data, Flags, MessageId, Nack, NackReason, PathId, Psn, SackBits};
-use crate::reliability::{Arrival, Invalid, Receiver};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, PathId, Psn, SackBits};
+use crate::reliability::{Arrival, Invalid, Received, Receiver};
 use std::collections::VecDeque;
 
 /// No PSN: acknowledgements do not report in turn.
@@ -98,7 +98,13 @@ impl SelectiveReceiver {
 
 impl Receiver for SelectiveReceiver {
     #[inline]
-    fn on_data(&mut self, data: &Data, flags: Flags, path: PathId) -> Result<Arrival, Invalid> {
+    fn on_data(
+        &mut self,
+        data: &Data,
+        flags: Flags,
+        path: PathId,
+        answer: &mut Option<(Header, Flags)>,
+    ) -> Result<Arrival, Invalid> {
         let before = self.bitmap.base();
         let psn = data.psn.extend(before);
         let mut arrival = Arrival::default();
@@ -107,7 +113,7 @@ impl Receiver for SelectiveReceiver {
                 return Err(Invalid::BeyondWindow);
             }
             let nack = Nack { psn: data.psn, cumulative: Psn::new(before), path, reason: NackReason::BeyondWindow };
-            arrival.nack = Some((nack, Flags::NONE));
+            *answer = Some((Header::Nack(nack), Flags::NONE));
             return Ok(arrival);
         }
         if flags.has(Flags::TRIMMED) {
@@ -116,7 +122,7 @@ impl Receiver for SelectiveReceiver {
                     .with_if(flags.has(Flags::CE), Flags::MARKED)
                     .with_if(flags.has(Flags::TRIMMED_AT_LAST_HOP), Flags::TRIMMED_AT_LAST_HOP);
                 let nack = Nack { psn: Psn::new(psn), cumulative: Psn::new(before), path, reason: NackReason::Missing };
-                arrival.nack = Some((nack, echo));
+                *answer = Some((Header::Nack(nack), echo));
             }
             return Ok(arrival);
         }
@@ -124,7 +130,8 @@ impl Receiver for SelectiveReceiver {
             arrival.duplicate = true;
             let base =
                 if self.turn != NO_TURNS { self.report_from(psn, false) } else { before.max(psn.saturating_sub(63)) };
-            arrival.ack = Some(self.ack(psn, base, flags, path));
+            let (ack, echo) = self.ack(psn, base, flags, path);
+            *answer = Some((Header::Ack(ack), echo));
             return Ok(arrival);
         }
         arrival.fresh = true;
@@ -148,7 +155,7 @@ impl Receiver for SelectiveReceiver {
         if marked || request || drained || hole || !self.started || self.unacknowledged >= self.every {
             let from = self.report_from(psn, marked || request);
             let (ack, echo) = self.ack(psn, from, flags, path);
-            arrival.ack = Some((ack, echo.with_if(hole, Flags::HOLE)));
+            *answer = Some((Header::Ack(ack), echo.with_if(hole, Flags::HOLE)));
         }
         self.started = true;
         if !self.done.is_empty() && self.bitmap.count() == 0 {
@@ -177,8 +184,19 @@ impl Receiver for SelectiveReceiver {
         self.bitmap.base()
     }
 
+    fn rest(&self) -> Option<Received> {
+        let done = self.bitmap.count() == 0 && self.ends.is_empty() && self.done.is_empty();
+        done.then(|| Received { next: self.bitmap.base(), bytes: self.received_bytes })
+    }
+
+    fn resume(&mut self, from: Received) {
+        self.bitmap = SlidingBitmap::starting_at(from.next, self.bitmap.limit());
+        self.received_bytes = from.bytes;
+        self.started = true;
+    }
+
     #[inline]
-    fn touch(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         u64::from(self.bitmap.contains(self.bitmap.base() + 1)) ^ u64::from(self.unacknowledged)
     }
 }

@@ -1,0 +1,76 @@
+//! What the connections of one profile in one world have in common.
+
+use crate::congestion::CongestionConfig;
+use crate::environment::{Environment, TransportConfig};
+use crate::packet::HostId;
+use crate::path::{MrcConfig, PathConfig};
+use crate::profile::{Profile, WireFormat};
+use crate::units::Span;
+use std::sync::Arc;
+
+/// A profile in an environment, and what follows from the two. Read once, when a connection opens; shared by all of its kind.
+pub(crate) struct Kind {
+    /// A copy of the profile's.
+    pub(super) transport: TransportConfig,
+    /// A packet that is sent again takes another path than before, where there is one.
+    pub(super) retries_elsewhere: bool,
+    /// The receiver tells the sender of paths that are persistently bad.
+    pub(super) shuns: bool,
+    /// The path selector has timers or probes of its own.
+    pub(super) watches_paths: bool,
+    /// Congestion control has a rate, or looks at each packet as it leaves.
+    pub(super) paces: bool,
+    /// Bad paths are probed while nothing is sent, too.
+    pub(super) probes_idle: bool,
+    /// Connections to one host share one window.
+    pub(crate) shares_window: bool,
+    /// Congestion control and path selector start afresh after this much idleness; `None`: never.
+    pub(crate) sleep_after: Option<Span>,
+    /// MRC's parameters, if its path selector is MRC's.
+    pub(crate) mrc: Option<MrcConfig>,
+    /// Stands for the profile's parameters where windows are shared: equal ones have equal fingerprints.
+    pub(crate) fingerprint: u64,
+    /// Our host.
+    pub(super) host: HostId,
+    pub(crate) environment: Environment,
+    pub(crate) profile: Arc<Profile>,
+}
+
+impl Kind {
+    pub(crate) fn new(host: HostId, profile: Arc<Profile>, environment: Environment) -> Kind {
+        let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
+        let shares_window = profile.congestion.is_per_destination();
+        let paces = !matches!(
+            profile.congestion,
+            CongestionConfig::Nscc(_) | CongestionConfig::Dctcp(_) | CongestionConfig::Fixed(_)
+        );
+        let is_custom = matches!(profile.path, PathConfig::Custom(_)) || profile.congestion.name() == "custom";
+        let keeps = mrc.is_some() || shares_window || is_custom || profile.transport.sleep_after == Span::ZERO;
+        Kind {
+            transport: profile.transport,
+            retries_elsewhere: mrc.is_some(),
+            shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),
+            watches_paths: mrc.is_some() || matches!(profile.path, PathConfig::Custom(_)),
+            paces,
+            probes_idle: mrc.is_some_and(|config| config.probe_idle),
+            shares_window,
+            sleep_after: (!keeps).then_some(profile.transport.sleep_after),
+            mrc,
+            fingerprint: if shares_window { fingerprint(&profile) } else { 0 },
+            host,
+            environment,
+            profile,
+        }
+    }
+
+    /// Does it stand for this profile in this environment?
+    pub(crate) fn is(&self, profile: &Arc<Profile>, environment: &Environment) -> bool {
+        Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
+    }
+}
+
+/// FNV-1a of everything that the profile says.
+fn fingerprint(profile: &Profile) -> u64 {
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{profile:?}").bytes().fold(0xcbf2_9ce4_8422_2325, hash)
+}

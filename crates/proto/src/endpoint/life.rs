@@ -1,0 +1,352 @@
+//! How connections begin, sleep, wake and end.
+//!
+//! An opener may send at once: if its peer has not opened the other end, packets carry the opener's number, and the peer's
+//! world opens its end when the first of them arrives ([`Endpoint::accept`]). Either end may close; it tells the other one until
+//! that answers. The end that a peer has opened is remembered for as long as packets live once it is closed, so that a late copy
+//! of its first packet opens nothing.
+
+use super::table::{Closing, Seat};
+use super::{CONTROL_MAX, Endpoint, Event, Handled, OpenConnection};
+use crate::connection::{Husk, Kind};
+use crate::packet::{ConnectionId, Flags, Header, HostId, Operation, Packet, PathId, Ports};
+use crate::path::PathSelector;
+use crate::units::{Span, Time};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// The peer is told this many times that a connection is closed. Ours: with every second packet lost, one in a million ends
+/// unanswered.
+const TELL_MAX: u32 = 20;
+/// The time between two tellings doubles this many times.
+const DOUBLINGS: u32 = 6;
+/// An endpoint keeps this many kinds of connections at hand, lest each connection have its own.
+const KINDS: usize = 16;
+
+impl Endpoint {
+    /// Opens a connection and returns our number for it. Numbers count up from 0, and those of closed connections come again
+    /// with another generation.
+    ///
+    /// A connection costs about a hundred bytes until it is used. With MRC's paths or shared windows it is whole at once.
+    ///
+    /// # Panics
+    /// If there are [`ConnectionId::SLOTS`] connections already.
+    pub fn open(&mut self, now: Time, open: OpenConnection) -> ConnectionId {
+        let slot = self.connections.reserve();
+        let id = self.connections.id(slot);
+        let name = open.peer_connection.unwrap_or_else(|| id.by_source());
+        self.seat(now, slot, open, name);
+        id
+    }
+
+    /// Opens our end of a connection that the peer has opened, after [`Handled::Unknown`]: `peer_connection` is the number that
+    /// the unknown packet carried. The packet may then be handled again.
+    ///
+    /// # Panics
+    /// If there is no peer's number, or as [`Endpoint::open`].
+    pub fn accept(&mut self, now: Time, open: OpenConnection) -> ConnectionId {
+        let name = open.peer_connection.expect("a connection that the peer has opened has its number");
+        let peer = open.peer;
+        if let Some(slot) = self.connections.named_by(peer, name.by_source()) {
+            return self.connections.id(slot);
+        }
+        let slot = self.connections.reserve();
+        self.connections.name(peer, name.by_source(), slot);
+        self.seat(now, slot, open, name.by_receiver());
+        self.connections.id(slot)
+    }
+
+    /// The application does not want a connection that a peer has opened, after [`Handled::Unknown`]: the peer is told.
+    pub fn refuse(&mut self, now: Time, packet: &Packet) {
+        if packet.connection.is_by_source() {
+            self.connections.bury(now, packet.source, packet.connection);
+            self.say_closed(packet, packet.connection.by_receiver());
+        }
+    }
+
+    fn seat(&mut self, now: Time, slot: usize, open: OpenConnection, name: ConnectionId) {
+        self.connections.forget(now);
+        self.connections.lengthen_life(open.environment.packet_life);
+        self.control_size = open.profile.transport.control as u16;
+        self.control_burst = self.control_burst.min(open.profile.transport.control_burst);
+        self.nic |= Ports::first(open.environment.ports).control;
+        let kind = self.kind(open.profile, open.environment);
+        self.planes_differ |= kind.mrc.is_some();
+        let sleeps = kind.sleep_after.is_some();
+        *self.connections.seat_mut(slot) = Seat::Asleep(Box::new(Husk::new(kind, (open.peer, name), open.random)));
+        if !sleeps {
+            self.wake(now, slot);
+        }
+    }
+
+    /// What a connection has in common with others.
+    fn kind(&mut self, profile: Arc<crate::Profile>, environment: crate::Environment) -> Arc<Kind> {
+        if let Some(kind) = self.kinds.iter().find(|kind| kind.is(&profile, &environment)) {
+            return Arc::clone(kind);
+        }
+        if self.kinds.len() == KINDS {
+            self.kinds.remove(0);
+        }
+        let kind = Arc::new(Kind::new(self.host, profile, environment));
+        self.kinds.push(Arc::clone(&kind));
+        kind
+    }
+
+    /// A connection is about to be used.
+    pub(super) fn wake(&mut self, now: Time, slot: usize) {
+        let seat = self.connections.seat_mut(slot);
+        let Seat::Asleep(_) = seat else { return };
+        let Seat::Asleep(husk) = std::mem::replace(seat, Seat::Free) else { unreachable!("it sleeps") };
+        let sleep_after = husk.kind.sleep_after;
+        let mut connection = Box::new(husk.wake());
+        if self.up != u32::MAX {
+            connection.handle_ports(now, self.up);
+        }
+        *seat = Seat::Awake(connection);
+        if let Some(span) = sleep_after {
+            self.send_to_sleep(now);
+            self.waking.push_back((now + span, slot as u32));
+        }
+    }
+
+    /// Looks at connections that woke long ago: those that have been unused for long enough sleep again.
+    #[inline]
+    pub(super) fn send_to_sleep(&mut self, now: Time) {
+        if self.waking.front().is_some_and(|(at, _)| *at <= now) {
+            self.look_for_unused(now);
+        }
+    }
+
+    #[cold]
+    fn look_for_unused(&mut self, now: Time) {
+        while let Some(&(at, slot)) = self.waking.front().filter(|(at, _)| *at <= now) {
+            self.waking.pop_front();
+            // Its slot may have another connection by now: that one has an entry of its own, and the earlier look harms nobody.
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            let Some(span) = connection.kind().sleep_after else { continue };
+            let due = connection.active_at().max(Time(at.0.saturating_sub(span.0))) + span;
+            if due > now {
+                self.waking.push_back((due.max(now + Span(span.0 / 2)), slot));
+            } else if let Some(mut husk) = connection.husk(now) {
+                if !self.keeps_records {
+                    self.closed_stats += husk.take_record();
+                }
+                *self.connections.seat_mut(slot as usize) = Seat::Asleep(Box::new(husk));
+            } else {
+                self.waking.push_back((now + span, slot));
+            }
+        }
+    }
+
+    /// Closes a connection. The peer is told until it answers; then, or if it never does, [`Event::Closed`] says that it is over.
+    ///
+    /// To be called when every message is sent and received as far as the application cares: what is unfinished at either end
+    /// never will be. Closing a connection that is closed or closing already does nothing.
+    pub fn close(&mut self, now: Time, id: ConnectionId) {
+        let Some(slot) = self.connections.find(id) else { return };
+        let unused = match self.connections.seat(slot) {
+            Seat::Asleep(husk) => husk.is_unused() && husk.peer_connection.is_by_source(),
+            Seat::Awake(_) => false,
+            Seat::Free | Seat::Closing(_) => return,
+        };
+        if unused {
+            // The peer has never heard of it.
+            return self.end(now, slot);
+        }
+        self.wake(now, slot);
+        self.leave(slot as u32);
+        let Seat::Awake(connection) = std::mem::replace(self.connections.seat_mut(slot), Seat::Free) else {
+            unreachable!("it was woken")
+        };
+        self.closed_stats += connection.record.stats;
+        let (peer, name) = (connection.peer(), connection.peer_connection());
+        let kind = Arc::clone(connection.kind());
+        let accepted = self.connections.is_named(peer, name.by_source(), slot);
+        let closing = Closing {
+            peer,
+            name,
+            reply_to: if accepted { name.by_source() } else { id },
+            path: connection.into_path(),
+            size: kind.profile.transport.control as u16,
+            tries: 0,
+            timer: Time::NEVER,
+            again: kind.profile.reliability.timeout(&kind.environment),
+        };
+        *self.connections.seat_mut(slot) = Seat::Closing(Box::new(closing));
+        self.say_close(now, slot);
+    }
+
+    /// Tells the peer, once more, that a connection is closed.
+    fn say_close(&mut self, now: Time, slot: usize) {
+        let all = self.up & self.nic;
+        let Seat::Closing(closing) = self.connections.seat_mut(slot) else { return };
+        if closing.tries == TELL_MAX {
+            return self.end(now, slot);
+        }
+        let path = closing.path.next(now, Ports { data: all, control: all });
+        let wait = Span(closing.again.0 << closing.tries.min(DOUBLINGS));
+        closing.tries += 1;
+        closing.timer = now + wait;
+        let packet = Packet {
+            source: self.host,
+            destination: closing.peer,
+            connection: closing.name,
+            path: path.unwrap_or(PathId::new(all.trailing_zeros().min(31) as u8, 0)),
+            size: closing.size,
+            flags: Flags::NONE,
+            header: Header::Operation { number: closing.tries as u16, operation: Operation::Close(closing.reply_to) },
+        };
+        self.timers.push(Reverse((closing.timer, slot as u32)));
+        self.queue_control(packet);
+    }
+
+    /// The timer of a connection that is not awake ran out.
+    #[cold]
+    pub(super) fn handle_closing_timeout(&mut self, now: Time, at: Time, slot: usize) {
+        if matches!(self.connections.seat(slot), Seat::Closing(closing) if closing.timer == at) {
+            self.say_close(now, slot);
+        }
+    }
+
+    /// A packet named a connection that is not awake: a sleeping one wakes. True if it may be handled now.
+    #[cold]
+    pub(super) fn rouse(&mut self, now: Time, slot: usize, packet: &Packet) -> bool {
+        if let Seat::Asleep(_) = self.connections.seat(slot) {
+            self.wake(now, slot);
+            return true;
+        }
+        if let Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. } = packet.header {
+            self.handle_end(now, slot, packet);
+        }
+        false
+    }
+
+    /// The peer closes a connection, or says that it has none.
+    #[cold]
+    pub(super) fn handle_end(&mut self, now: Time, slot: usize, packet: &Packet) {
+        if let Header::Operation { operation: Operation::Close(reply_to), .. } = packet.header {
+            self.say_closed(packet, reply_to);
+        }
+        self.end(now, slot);
+    }
+
+    /// A packet of a connection that we do not have.
+    #[cold]
+    pub(super) fn handle_unknown(&mut self, now: Time, packet: &Packet) -> Handled {
+        let id = packet.connection;
+        let opens = id.is_by_source() && !self.connections.is_closed(packet.source, id);
+        match packet.header {
+            Header::Operation { operation: Operation::Close(reply_to), .. } => {
+                if opens {
+                    // It has overtaken the first packets.
+                    self.connections.bury(now, packet.source, id);
+                }
+                self.say_closed(packet, reply_to);
+                Handled::Here
+            }
+            Header::Data(_) | Header::Probe { .. } if opens => Handled::Unknown,
+            // The peer may not know that it is closed.
+            Header::Data(_) if id.is_by_source() => {
+                self.say_closed(packet, id.by_receiver());
+                self.stray()
+            }
+            _ => self.stray(),
+        }
+    }
+
+    fn stray(&mut self) -> Handled {
+        self.strays += 1;
+        Handled::Stray
+    }
+
+    /// A connection is over.
+    fn end(&mut self, now: Time, slot: usize) {
+        self.leave(slot as u32);
+        let id = self.connections.id(slot);
+        let (peer, name) = match self.connections.release(slot) {
+            Seat::Awake(connection) => {
+                self.closed_stats += connection.record.stats;
+                (connection.peer(), connection.peer_connection())
+            }
+            Seat::Asleep(husk) => {
+                self.closed_stats += *husk.stats();
+                (husk.peer, husk.peer_connection)
+            }
+            Seat::Closing(closing) => (closing.peer, closing.name),
+            Seat::Free => unreachable!("a connection ends once"),
+        };
+        if self.connections.is_named(peer, name.by_source(), slot) {
+            self.connections.bury(now, peer, name.by_source());
+        }
+        self.events.push_back(Event::Closed { connection: id });
+    }
+
+    /// A connection takes part in nothing any more that it shares with others.
+    fn leave(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let (was_ready, host, is_mrc) = (connection.ready, connection.peer(), connection.mrc().is_some());
+        connection.ready = false;
+        if was_ready {
+            self.ready.remove(slot);
+        }
+        self.leave_context(slot);
+        if is_mrc {
+            self.leave_peers(slot, host);
+        }
+    }
+
+    fn say_closed(&mut self, packet: &Packet, to: ConnectionId) {
+        let Header::Operation { number, .. } = packet.header else { return self.say_closed_of(packet, to, 0) };
+        self.say_closed_of(packet, to, number);
+    }
+
+    fn say_closed_of(&mut self, packet: &Packet, to: ConnectionId, number: u16) {
+        let ports = self.up & self.nic;
+        let port = packet.path.port();
+        let path = if super::has(ports, port) || ports == 0 {
+            packet.path
+        } else {
+            PathId::new(ports.trailing_zeros() as u8, packet.path.entropy())
+        };
+        self.queue_control(Packet {
+            source: self.host,
+            destination: packet.source,
+            connection: to,
+            path,
+            size: self.control_size,
+            flags: Flags::NONE,
+            header: Header::Operation { number, operation: Operation::Closed },
+        });
+    }
+
+    pub(super) fn queue_control(&mut self, packet: Packet) {
+        if self.control.len() >= CONTROL_MAX {
+            self.control.pop_front();
+        }
+        self.control.push_back(packet);
+    }
+
+    /// Does a connection that sleeps keep its counters and accounts, as it does by default? Otherwise it begins to count anew when it
+    /// wakes, and what it counted before is among [`Endpoint::closed_stats`]; it costs a fourth of the memory then.
+    pub fn keep_records(&mut self, keep: bool) {
+        self.keeps_records = keep;
+    }
+
+    /// Is this connection open, and not being closed?
+    pub fn is_open(&self, id: ConnectionId) -> bool {
+        let slot = self.connections.find(id);
+        slot.is_some_and(|slot| matches!(self.connections.seat(slot), Seat::Awake(_) | Seat::Asleep(_)))
+    }
+
+    /// The other host of a connection.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn peer(&self, id: ConnectionId) -> HostId {
+        match self.connections.seat(self.connections.at(id)) {
+            Seat::Awake(connection) => connection.peer(),
+            Seat::Asleep(husk) => husk.peer,
+            Seat::Closing(closing) => closing.peer,
+            Seat::Free => unreachable!("it was found"),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The connections of an endpoint by number, and the numbers of closed ones that packets may still name.
+
+use crate::connection::{Connection, Husk};
+use crate::packet::{ConnectionId, HostId};
+use crate::path::AnyPath;
+use crate::units::{Span, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A slot is used again once this many others wait for it, oldest first. Ours: a life takes a round trip at least, so a number
+/// comes back only after thousands of them.
+const FREE_MIN: usize = 16;
+
+/// How long packets live where no connection was opened yet that could tell. Ours: beyond any queue.
+const PACKET_LIFE: Span = Span::from_ms(1000);
+
+/// What is in a slot.
+pub(super) enum Seat {
+    Free,
+    Awake(Box<Connection>),
+    Asleep(Box<Husk>),
+    Closing(Box<Closing>),
+}
+
+struct Slot {
+    /// How many connections it held before, wrapping.
+    generation: u32,
+    seat: Seat,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 24, "a slot without a connection");
+
+/// A connection that we have closed, until its peer has answered.
+pub(super) struct Closing {
+    pub(super) peer: HostId,
+    /// As the peer knows the connection.
+    pub(super) name: ConnectionId,
+    /// As the peer's packets name it.
+    pub(super) reply_to: ConnectionId,
+    pub(super) path: AnyPath,
+    /// Wire bytes of a control packet.
+    pub(super) size: u16,
+    pub(super) tries: u32,
+    /// When to tell the peer again, and how long to wait then.
+    pub(super) timer: Time,
+    pub(super) again: Span,
+}
+
+/// A peer's number for a connection that the peer has opened: its host, and the number marked as the source's.
+type Named = (HostId, ConnectionId);
+
+/// All connections of an endpoint.
+#[derive(Default)]
+pub(super) struct Connections {
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    /// The slots of connections that their peers have opened.
+    named: BTreeMap<Named, u32>,
+    /// Those that were closed in this period, and in the one before: their late packets open nothing.
+    closed: [BTreeSet<Named>; 2],
+    /// When the next period begins.
+    period_end: Time,
+    /// The longest life of any packet, which is the length of a period; zero before the first connection.
+    packet_life: Span,
+}
+
+impl Connections {
+    /// The number of the connection in this slot.
+    #[inline]
+    pub(super) fn id(&self, slot: usize) -> ConnectionId {
+        ConnectionId::new(slot as u32, self.slots[slot].generation)
+    }
+
+    /// The slot of an open or closing connection of ours.
+    #[inline]
+    pub(super) fn find(&self, id: ConnectionId) -> Option<usize> {
+        let slot = self.slots.get(id.slot() as usize)?;
+        let known = slot.generation == id.0 / ConnectionId::SLOTS && !matches!(slot.seat, Seat::Free);
+        known.then_some(id.slot() as usize)
+    }
+
+    /// The connection of a packet, if it carries our number and the connection is awake.
+    #[inline]
+    pub(super) fn awake_at(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        match self.slots.get_mut(id.slot() as usize) {
+            // A number of the source's has no generation of ours.
+            Some(Slot { generation, seat: Seat::Awake(connection) }) if *generation == id.0 / ConnectionId::SLOTS => {
+                Some(connection)
+            }
+            _ => None,
+        }
+    }
+
+    /// The slot of a connection as a packet of `source` names it.
+    #[inline]
+    pub(super) fn named_by(&self, source: HostId, id: ConnectionId) -> Option<usize> {
+        if id.is_by_source() { self.named.get(&(source, id)).map(|&slot| slot as usize) } else { self.find(id) }
+    }
+
+    /// The slot of a connection that the application names.
+    pub(super) fn at(&self, id: ConnectionId) -> usize {
+        self.find(id).unwrap_or_else(|| panic!("host has no connection {}", id.0))
+    }
+
+    #[inline]
+    pub(super) fn seat(&self, slot: usize) -> &Seat {
+        self.slots.get(slot).map_or(&Seat::Free, |slot| &slot.seat)
+    }
+
+    pub(super) fn seat_mut(&mut self, slot: usize) -> &mut Seat {
+        &mut self.slots[slot].seat
+    }
+
+    /// The connection in this slot, if it is awake.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<&Connection> {
+        if let Seat::Awake(connection) = self.seat(slot) { Some(connection) } else { None }
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Connection> {
+        if let Some(Slot { seat: Seat::Awake(connection), .. }) = self.slots.get_mut(slot) {
+            Some(connection)
+        } else {
+            None
+        }
+    }
+
+    /// Number of slots, free ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Number of connections, those that are closing included.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// All that are awake, with their slots.
+    pub(super) fn awake(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
+        self.slots.iter_mut().enumerate().filter_map(|(slot, s)| {
+            if let Seat::Awake(connection) = &mut s.seat { Some((slot, &mut **connection)) } else { None }
+        })
+    }
+
+    /// A slot for a new connection; the caller puts it there.
+    ///
+    /// # Panics
+    /// If all are taken.
+    pub(super) fn reserve(&mut self) -> usize {
+        if self.free.len() > FREE_MIN
+            && let Some(slot) = self.free.pop_front()
+        {
+            return slot as usize;
+        }
+        let slot = self.slots.len();
+        assert!(slot < ConnectionId::SLOTS as usize, "a host has at most {} connections", ConnectionId::SLOTS);
+        self.slots.push(Slot { generation: 0, seat: Seat::Free });
+        slot
+    }
+
+    /// A connection's slot is free, and its number means nothing from now on.
+    pub(super) fn release(&mut self, slot: usize) -> Seat {
+        let s = &mut self.slots[slot];
+        s.generation = (s.generation + 1) % ConnectionId::GENERATIONS;
+        self.free.push_back(slot as u32);
+        std::mem::replace(&mut s.seat, Seat::Free)
+    }
+
+    /// The peer has opened the connection in this slot, and its packets name it so.
+    pub(super) fn name(&mut self, source: HostId, id: ConnectionId, slot: usize) {
+        self.named.insert((source, id), slot as u32);
+    }
+
+    /// Do packets of `source` name the connection in this slot so?
+    pub(super) fn is_named(&self, source: HostId, id: ConnectionId, slot: usize) -> bool {
+        self.named.get(&(source, id)) == Some(&(slot as u32))
+    }
+
+    /// Has a connection of this name been closed so lately that its packets may still come?
+    pub(super) fn is_closed(&self, source: HostId, id: ConnectionId) -> bool {
+        self.closed.iter().any(|closed| closed.contains(&(source, id)))
+    }
+
+    /// From now on and as long as packets live, a connection of this name is known to be closed.
+    pub(super) fn bury(&mut self, now: Time, source: HostId, id: ConnectionId) {
+        self.named.remove(&(source, id));
+        self.forget(now);
+        if self.closed[0].is_empty() && self.closed[1].is_empty() {
+            self.period_end = now + self.packet_life();
+        }
+        self.closed[0].insert((source, id));
+    }
+
+    /// Forgets closed connections whose last packets are gone.
+    pub(super) fn forget(&mut self, now: Time) {
+        if now < self.period_end || (self.closed[0].is_empty() && self.closed[1].is_empty()) {
+            return;
+        }
+        let is_long_ago = now >= self.period_end + self.packet_life();
+        let last = std::mem::take(&mut self.closed[0]);
+        self.closed[1] = if is_long_ago { BTreeSet::new() } else { last };
+        self.period_end = now + self.packet_life();
+    }
+
+    fn packet_life(&self) -> Span {
+        if self.packet_life == Span::ZERO { PACKET_LIFE } else { self.packet_life }
+    }
+
+    /// Packets may live for so long.
+    pub(super) fn lengthen_life(&mut self, packet_life: Span) {
+        self.packet_life = self.packet_life.max(packet_life);
+    }
+
+    /// Closed connections that are not yet forgotten.
+    pub(super) fn remembered(&self) -> usize {
+        self.closed[0].len() + self.closed[1].len()
+    }
+
+    /// Connections that their peers have opened.
+    pub(super) fn named(&self) -> usize {
+        self.named.len()
+    }
+}
+
+/// The connection in a slot; it must be awake.
+impl std::ops::Index<usize> for Connections {
+    type Output = Connection;
+
+    #[inline]
+    fn index(&self, slot: usize) -> &Connection {
+        let Seat::Awake(connection) = &self.slots[slot].seat else { panic!("connection {slot} is awake") };
+        connection
+    }
+}
+
+impl std::ops::IndexMut<usize> for Connections {
+    #[inline]
+    fn index_mut(&mut self, slot: usize) -> &mut Connection {
+        let Seat::Awake(connection) = &mut self.slots[slot].seat else { panic!("connection {slot} is awake") };
+        connection
+    }
+}
