@@ -10,6 +10,7 @@ pub mod plan;
 mod pool;
 mod port;
 mod queue;
+mod road;
 mod route;
 mod simulation;
 mod slice;

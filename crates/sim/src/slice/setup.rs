@@ -11,6 +11,7 @@ use crate::plan::{Plan, Start, environment};
 use crate::pool::Pool;
 use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
+use crate::road::Cargo;
 use crate::route::Router;
 use crate::topology::{LinkId, NodeId, NodeKind, Topology};
 use std::collections::{BTreeMap, VecDeque};
@@ -167,6 +168,7 @@ impl<'a> Slice<'a> {
             events: event_queue(plan, cut.slices),
             pool: Pool::default(),
             arena: Arena::default(),
+            cargo: Cargo::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
             colds: Vec::new(),
@@ -178,6 +180,7 @@ impl<'a> Slice<'a> {
             switches: Vec::new(),
             buffered: Vec::new(),
             hosts: Vec::new(),
+            nics: vec![0; first_port as usize],
             first_host: cut.nodes[index][0].start,
             triggers: plan.triggers.iter().map(|t| (t.needed.max(1), Vec::new())).collect(),
             outbox: vec![Vec::new(); cut.slices],
