@@ -4,31 +4,12 @@
 //! ([`crate::slice`]). All that is kept in order is which window something belongs to, and which group of neighbouring
 //! ports or hosts it goes to; the order within one port is made when its turn comes.
 
+use crate::road::Transit;
 use std::collections::BTreeMap;
-use strandway_proto::Packet;
-
-/// A packet that comes to a port or host: one cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Arrival {
-    /// The port or host.
-    pub(crate) stop: u32,
-    /// From the start of the window, in ps.
-    pub(crate) offset: u32,
-    /// The link that it comes by.
-    pub(crate) link: u32,
-    pub(crate) packet: Packet,
-}
-
-const _: () = assert!(size_of::<Arrival>() == 64, "one cache line per packet in the fabric");
 
 /// Something other than a packet that happens to a port or host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The port or host.
-    pub(crate) stop: u32,
-    /// From the start of the window, in ps.
-    pub(crate) offset: u32,
     /// Orders what happens at one instant, and says what it is: see [`crate::slice::Sources`].
     pub(crate) source: u32,
     /// What the source needs.
@@ -37,54 +18,72 @@ pub(crate) struct Note {
 
 /// Neighbours that are visited together: `1 << GROUP_SHIFT`. Their state and what comes to them in a window fit the cache
 /// of a core.
-const GROUP_SHIFT: u32 = 7;
+const GROUP_SHIFT: u32 = 6;
 /// Ports or hosts of a group.
 pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 
 /// At most so many windows ahead are kept in the ring; what lies beyond costs more.
 const WINDOWS_MAX: u64 = 1024;
 
-/// Arrivals in a block: 2 KiB.
+/// Entries in a block: 1 KiB.
 const BLOCK: usize = 32;
 
-/// What comes to one group in one window. Arrivals lie in blocks, which are never moved and are used again while they are
+/// A visit to one stop in one window, where it is kept as an entry.
+const VISIT: u32 = u32::MAX;
+
+/// What comes to one group in one window. Entries lie in blocks, which are never moved and are used again while they are
 /// warm; all but the last are full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    blocks: Vec<Vec<Arrival>>,
+    blocks: Vec<Vec<Transit>>,
     /// The block that is being filled.
-    open: Vec<Arrival>,
-    pub(crate) notes: Vec<Note>,
+    open: Vec<Transit>,
+    /// Stops that are visited whether or not anything comes to them.
+    visits: Visits,
+}
+
+/// A set of stops of one group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Visits([u64; GROUP / 64]);
+
+impl Visits {
+    /// Adds a stop; false if it was there.
+    #[inline]
+    fn add(&mut self, place: usize) -> bool {
+        let word = &mut self.0[place % GROUP / 64];
+        let before = *word;
+        *word |= 1 << (place % 64);
+        *word != before
+    }
+
+    #[inline]
+    fn has(&self, place: usize) -> bool {
+        self.0[place % GROUP / 64] >> (place % 64) & 1 != 0
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
 }
 
 impl Batch {
-    /// Number of arrivals.
+    /// Number of entries and visits.
     #[inline]
-    pub(crate) fn arrivals(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
+        self.entries() + self.visits.count()
+    }
+
+    #[inline]
+    fn entries(&self) -> usize {
         self.blocks.len() * BLOCK + self.open.len()
     }
 
-    /// Number of arrivals and notes.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.arrivals() + self.notes.len()
-    }
-
-    /// The arrival of this number; `None` if there are not so many.
-    #[inline]
-    pub(crate) fn arrival(&self, index: usize) -> Option<&Arrival> {
-        match self.blocks.get(index / BLOCK) {
-            Some(block) => block.get(index % BLOCK),
-            None => self.open.get(index.wrapping_sub(self.blocks.len() * BLOCK)),
-        }
-    }
-
-    #[inline]
-    fn add(&mut self, arrival: Arrival, spare: &mut Spare) {
+    #[inline(always)]
+    fn add(&mut self, entry: Transit, spare: &mut Spare) {
         if self.open.len() == self.open.capacity() {
             self.renew(spare);
         }
-        self.open.push(arrival);
+        self.open.push(entry);
     }
 
     /// A new block is opened.
@@ -102,22 +101,12 @@ impl Batch {
         }
     }
 
+    /// All entries, in the order in which they were put.
     #[inline]
-    fn remark(&mut self, note: Note, spare: &mut Spare) {
-        if self.notes.capacity() == 0
-            && let Some(notes) = spare.notes.pop()
-        {
-            self.notes = notes;
-        }
-        self.notes.push(note);
-    }
-
-    /// All arrivals, in the order in which they were put.
-    #[inline]
-    fn each(&self, mut tell: impl FnMut(&Arrival)) {
+    fn each(&self, mut tell: impl FnMut(&Transit)) {
         for block in self.blocks.iter().chain(std::iter::once(&self.open)) {
-            for arrival in block {
-                tell(arrival);
+            for entry in block {
+                tell(entry);
             }
         }
     }
@@ -126,9 +115,8 @@ impl Batch {
 /// Memory of batches that are done.
 #[derive(Debug, Default)]
 struct Spare {
-    blocks: Vec<Vec<Arrival>>,
-    lists: Vec<Vec<Vec<Arrival>>>,
-    notes: Vec<Vec<Note>>,
+    blocks: Vec<Vec<Transit>>,
+    lists: Vec<Vec<Vec<Transit>>>,
 }
 
 impl Spare {
@@ -145,10 +133,6 @@ impl Spare {
             }
             self.lists.push(batch.blocks);
         }
-        if batch.notes.capacity() > 0 {
-            batch.notes.clear();
-            self.notes.push(batch.notes);
-        }
     }
 }
 
@@ -156,6 +140,9 @@ impl Spare {
 pub(crate) struct Calendar {
     /// Length of a window in ps.
     span: u64,
+    /// 2^64 divided by that, rounded up, and up to where a product with it is as exact as a division by the span.
+    inverse: u64,
+    reach: u64,
     /// Stops below this one have windows that begin and end earlier by so many ps.
     early_stops: u32,
     early: u64,
@@ -164,11 +151,14 @@ pub(crate) struct Calendar {
     groups: usize,
     /// By window, then group.
     ring: Vec<Batch>,
-    /// Entries per window of the ring.
+    /// Entries and visits per window of the ring.
     counts: Vec<u64>,
     /// The window that is being worked on; entries lie in it or behind it.
     window: u64,
-    far: BTreeMap<u64, Batch>,
+    /// When it starts.
+    start: u64,
+    /// Beyond the ring, with their stops.
+    far: BTreeMap<u64, Vec<(u32, Transit)>>,
     /// Memory of batches that are done; the last one is taken first, since it is warm.
     spare: Spare,
 }
@@ -180,8 +170,12 @@ impl Calendar {
         let span = span.clamp(1, u64::from(u32::MAX));
         let windows = (ahead / span + 3).next_power_of_two().min(WINDOWS_MAX);
         let groups = stops.div_ceil(GROUP).max(1);
+        // Exact as long as the dividend times the span stays below 2^64.
+        let exact = span > 1 && u128::from(windows) * u128::from(span) * u128::from(span) < 1 << 64;
         Calendar {
             span,
+            inverse: if exact { u64::MAX / span + 1 } else { 0 },
+            reach: if exact { windows * span } else { 0 },
             early_stops: early.0,
             early: early.1,
             mask: windows - 1,
@@ -189,6 +183,7 @@ impl Calendar {
             ring: vec![Batch::default(); windows as usize * groups],
             counts: vec![0; windows as usize],
             window: 0,
+            start: 0,
             far: BTreeMap::new(),
             spare: Spare::default(),
         }
@@ -199,35 +194,72 @@ impl Calendar {
         self.groups
     }
 
-    /// The batch that something at `time` belongs to, and its offset in the window.
-    #[inline]
-    fn batch(&mut self, time: u64, stop: u32) -> (&mut Batch, &mut Spare, u32) {
+    /// Length of a window in ps.
+    pub(crate) fn span(&self) -> u64 {
+        self.span
+    }
+
+    /// How many windows ahead something at `time` lies, and its offset in its window.
+    #[inline(always)]
+    fn ahead(&self, time: u64, stop: u32) -> (u64, u32) {
         let time = time + self.early_of(stop);
-        let window = time / self.span;
-        debug_assert!(window >= self.window, "{time} ps lies before window {}", self.window);
-        let offset = (time - window * self.span) as u32;
-        let batch = if window - self.window <= self.mask {
-            let slot = (window & self.mask) as usize;
-            self.counts[slot] += 1;
-            &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize]
+        debug_assert!(time >= self.start, "{time} ps lies before window {}", self.window);
+        let away = time - self.start;
+        let windows = if away < self.reach {
+            ((u128::from(away) * u128::from(self.inverse)) >> 64) as u64
         } else {
-            self.far.entry(window).or_default()
+            away / self.span
         };
-        (batch, &mut self.spare, offset)
+        (windows, (away - windows * self.span) as u32)
+    }
+
+    /// The place in the ring of the window this far ahead.
+    #[inline]
+    fn slot(&self, windows: u64) -> usize {
+        ((self.window + windows) & self.mask) as usize
+    }
+
+    /// Puts an entry where it belongs.
+    #[inline(always)]
+    fn add(&mut self, time: u64, stop: u32, source: u32, entry: Transit) {
+        let (windows, offset) = self.ahead(time, stop);
+        let entry = entry.at(offset, source, (stop % GROUP as u32) as u8);
+        if windows <= self.mask {
+            let slot = self.slot(windows);
+            self.counts[slot] += 1;
+            self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize].add(entry, &mut self.spare);
+        } else {
+            self.add_far(windows, stop, entry);
+        }
+    }
+
+    #[cold]
+    fn add_far(&mut self, windows: u64, stop: u32, entry: Transit) {
+        self.far.entry(self.window + windows).or_default().push((stop, entry));
     }
 
     /// A packet will be at a stop at `time`, in the present window or later.
-    #[inline]
-    pub(crate) fn put(&mut self, time: u64, stop: u32, link: u32, packet: &Packet) {
-        let (batch, spare, offset) = self.batch(time, stop);
-        batch.add(Arrival { stop, offset, link, packet: *packet }, spare);
+    #[inline(always)]
+    pub(crate) fn put(&mut self, time: u64, stop: u32, link: u32, packet: Transit) {
+        self.add(time, stop, link, packet);
     }
 
     /// Something else will happen at `time`, in the present window or later.
-    #[inline]
     pub(crate) fn note(&mut self, time: u64, stop: u32, source: u32, data: u32) {
-        let (batch, spare, offset) = self.batch(time, stop);
-        batch.remark(Note { stop, offset, source, data }, spare);
+        self.add(time, stop, source, Transit::note(source, data));
+    }
+
+    /// A stop will be visited in the window that `time` lies in, the present one or a later one.
+    #[inline]
+    pub(crate) fn visit(&mut self, time: u64, stop: u32) {
+        let (windows, _) = self.ahead(time, stop);
+        if windows <= self.mask {
+            let slot = self.slot(windows);
+            let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
+            self.counts[slot] += u64::from(batch.visits.add(stop as usize));
+        } else {
+            self.add_far(windows, stop, Transit::note(VISIT, 0));
+        }
     }
 
     /// The number of the window in which `time` lies.
@@ -247,16 +279,16 @@ impl Calendar {
         self.early
     }
 
-    /// The number of the window of a stop in which `time` lies.
-    #[inline]
-    pub(crate) fn window_at(&self, time: u64, stop: u32) -> u64 {
-        self.window_of(time + self.early_of(stop))
-    }
-
     /// When a window starts.
     #[inline]
     pub(crate) fn start_of(&self, window: u64) -> u64 {
         window * self.span
+    }
+
+    /// When the window that `time` lies in ends.
+    #[inline]
+    pub(crate) fn end_of(&self, time: u64) -> u64 {
+        self.start_of(self.window_of(time) + 1)
     }
 
     /// The first window with something in it.
@@ -272,17 +304,18 @@ impl Calendar {
     /// Goes on to `window`, which nothing lies before.
     pub(crate) fn begin(&mut self, window: u64) {
         self.window = window;
+        self.start = self.start_of(window);
         while let Some((&near, _)) = self.far.first_key_value().filter(|(w, _)| **w - window <= self.mask) {
             let slot = (near & self.mask) as usize;
-            let batch = self.far.remove(&near).unwrap_or_default();
-            self.counts[slot] += batch.len() as u64;
-            let groups = &mut self.ring[slot * self.groups..(slot + 1) * self.groups];
-            let spare = &mut self.spare;
-            batch.each(|arrival| groups[(arrival.stop >> GROUP_SHIFT) as usize].add(*arrival, spare));
-            for note in &batch.notes {
-                groups[(note.stop >> GROUP_SHIFT) as usize].remark(*note, spare);
+            for (stop, entry) in self.far.remove(&near).unwrap_or_default() {
+                let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
+                if entry.source() == VISIT {
+                    self.counts[slot] += u64::from(batch.visits.add(stop as usize));
+                } else {
+                    self.counts[slot] += 1;
+                    batch.add(entry, &mut self.spare);
+                }
             }
-            spare.keep(batch);
         }
     }
 
@@ -301,95 +334,86 @@ impl Calendar {
     }
 }
 
-/// Something of a batch: when, from where, and its place among the arrivals, or behind them among the notes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    /// Offset in the window, then source.
-    key: u64,
-    pub(crate) index: u32,
-}
+/// The entries of each stop are put into at most `1 << BUCKET_BITS` buckets of time before they are sorted.
+const BUCKET_BITS: u32 = 5;
+/// Entries per bucket that are aimed at.
+const BUCKET: usize = 1;
 
-impl Turn {
-    #[inline]
-    fn new(offset: u32, source: u32, index: usize) -> Turn {
-        Turn { key: u64::from(offset) << 32 | u64::from(source), index: index as u32 }
-    }
-
-    /// From the start of the window, in ps.
-    #[inline]
-    pub(crate) fn offset(&self) -> u64 {
-        self.key >> 32
-    }
-
-    #[inline]
-    pub(crate) fn source(&self) -> u32 {
-        self.key as u32
-    }
-}
-
-/// Puts a batch in order of (stop, time, source) without moving it.
+/// The entries of a batch in order of (stop, time, source).
 #[derive(Default)]
 pub(crate) struct Order {
-    turns: Vec<Turn>,
+    entries: Vec<Transit>,
+    /// Where each bucket begins.
     starts: Vec<u32>,
+    /// Buckets of a stop, as a power of two.
+    bits: u32,
+    visits: Visits,
 }
 
 impl Order {
-    /// The order of `batch`.
-    pub(crate) fn arrange(&mut self, batch: &Batch) {
+    /// Puts a batch in order; windows are of `span` ps.
+    pub(crate) fn arrange(&mut self, batch: &Batch, span: u64) {
+        let count = batch.entries();
+        let bits = (count / (GROUP * BUCKET)).checked_ilog2().map_or(0, |b| b + 1).min(BUCKET_BITS);
+        let scale = (1u64 << (32 + bits)) / span;
+        let buckets = GROUP << bits;
+        self.bits = bits;
+        self.visits = batch.visits;
         self.starts.clear();
-        self.starts.resize(GROUP + 2, 0);
+        self.starts.resize(buckets + 2, 0);
         let starts = &mut self.starts[..];
-        batch.each(|arrival| starts[(arrival.stop as usize % GROUP) + 2] += 1);
-        for note in &batch.notes {
-            starts[(note.stop as usize % GROUP) + 2] += 1;
-        }
-        for i in 2..GROUP + 2 {
+        let bucket =
+            |e: &Transit| ((usize::from(e.place()) << bits) + ((e.offset() * scale) >> 32) as usize) & (buckets - 1);
+        batch.each(|e| starts[bucket(e) + 2] += 1);
+        for i in 2..buckets + 2 {
             starts[i] += starts[i - 1];
         }
-        let count = batch.len();
-        if self.turns.len() < count {
-            self.turns.resize(count, Turn { key: 0, index: 0 });
+        if self.entries.len() < count {
+            self.entries.resize(count, Transit::note(0, 0));
         }
-        let turns = &mut self.turns[..];
-        let mut index = 0;
-        let mut place = |stop: u32, offset: u32, source: u32| {
-            let start = &mut starts[(stop as usize % GROUP) + 1];
-            turns[*start as usize] = Turn::new(offset, source, index);
+        let entries = &mut self.entries[..];
+        batch.each(|e| {
+            let start = &mut starts[bucket(e) + 1];
+            entries[*start as usize] = *e;
             *start += 1;
-            index += 1;
-        };
-        batch.each(|a| place(a.stop, a.offset, a.link));
-        for n in &batch.notes {
-            place(n.stop, n.offset, n.source);
-        }
+        });
         for stop in 0..GROUP {
-            let (from, to) = (self.starts[stop] as usize, self.starts[stop + 1] as usize);
-            sort_turns(&mut self.turns[from..to]);
+            let (from, to) = (self.starts[stop << bits] as usize, self.starts[(stop + 1) << bits] as usize);
+            sort(&mut self.entries[from..to], bits);
         }
     }
 
-    /// The turns of the `n`-th stop of the group.
+    /// The entries of the `n`-th stop of the group.
     #[inline]
-    pub(crate) fn of(&self, n: usize) -> &[Turn] {
-        &self.turns[self.starts[n] as usize..self.starts[n + 1] as usize]
+    pub(crate) fn of(&self, n: usize) -> &[Transit] {
+        &self.entries[self.starts[n << self.bits] as usize..self.starts[(n + 1) << self.bits] as usize]
+    }
+
+    /// Is the `n`-th stop of the group to be visited even if nothing comes to it?
+    #[inline]
+    pub(crate) fn visits(&self, n: usize) -> bool {
+        self.visits.has(n)
     }
 }
 
 /// Puts what happens to one stop in order of (time, source); it nearly is.
 #[inline]
-fn sort_turns(turns: &mut [Turn]) {
-    if turns.len() > 64 {
-        return turns.sort_unstable_by_key(|t| t.key);
+fn sort(entries: &mut [Transit], bits: u32) {
+    if entries.len() > 32 << bits {
+        return entries.sort_unstable_by_key(Transit::key);
     }
-    for i in 1..turns.len() {
-        let turn = turns[i];
+    for i in 1..entries.len() {
+        let key = entries[i].key();
+        if key >= entries[i - 1].key() {
+            continue;
+        }
+        let entry = entries[i];
         let mut at = i;
-        while at > 0 && turn.key < turns[at - 1].key {
-            turns[at] = turns[at - 1];
+        while at > 0 && key < entries[at - 1].key() {
+            entries[at] = entries[at - 1];
             at -= 1;
         }
-        turns[at] = turn;
+        entries[at] = entry;
     }
 }
 
@@ -397,53 +421,45 @@ fn sort_turns(turns: &mut [Turn]) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
-    use strandway_proto::packet::{Flags, Header};
-    use strandway_proto::{ConnectionId, HostId, PathId};
-
-    fn packet() -> Packet {
-        let (source, destination) = (HostId(0), HostId(1));
-        let (connection, path) = (ConnectionId(0), PathId(0));
-        Packet { source, destination, connection, path, size: 64, flags: Flags::NONE, header: Header::Cnp }
-    }
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #[test]
         fn everything_comes_out_in_its_window_in_order(
-            steps in prop::collection::vec((0u64..40_000, 0u32..300, 0u32..9, any::<bool>(), any::<bool>()), 1..400),
+            span in prop::sample::select(vec![1u64, 7, 1000, 4096]),
+            steps in prop::collection::vec((0u64..40_000, 0u32..300, 0u32..9, any::<bool>(), any::<bool>()), 1..1200),
         ) {
-            let mut calendar = Calendar::new(300, 1000, 8000, (0, 0));
+            let mut calendar = Calendar::new(300, span, 8 * span, (0, 0));
             let mut order = Order::default();
             let mut model: BTreeMap<u64, Vec<(u32, u64, u32)>> = BTreeMap::new();
+            let mut visits: BTreeSet<(u64, u32)> = BTreeSet::new();
             let mut window = 0u64;
-            for (delay, stop, source, is_packet, go_on) in steps {
-                let time = calendar.start_of(window) + delay;
-                let source = if is_packet { source } else { source + 100 };
-                if is_packet {
-                    calendar.put(time, stop, source, &packet());
+            for (delay, stop, source, is_visit, go_on) in steps {
+                let time = calendar.start_of(window) + delay * span / 1000;
+                let of = calendar.window_of(time);
+                if is_visit && source % 2 == 0 {
+                    calendar.visit(time, stop);
+                    visits.insert((of, stop));
                 } else {
                     calendar.note(time, stop, source, 7);
+                    model.entry(of).or_default().push((stop, time, source));
                 }
-                model.entry(calendar.window_of(time)).or_default().push((stop, time, source));
-                if go_on {
+                if go_on && source < 2 {
                     let next = calendar.next_window();
-                    prop_assert_eq!(next, model.keys().next().copied());
+                    let expected = model.keys().next().copied().into_iter().chain(visits.first().map(|v| v.0)).min();
+                    prop_assert_eq!(next, expected);
                     window = next.unwrap_or(window);
                     calendar.begin(window);
                     let mut got = Vec::new();
                     for group in 0..calendar.groups() {
                         let batch = calendar.take(group);
-                        order.arrange(&batch);
+                        order.arrange(&batch, span);
                         for n in 0..GROUP {
-                            for turn in order.of(n) {
-                                let stop = (group * GROUP + n) as u32;
-                                let note = (turn.index as usize).checked_sub(batch.arrivals());
-                                let of_stop = match note {
-                                    Some(note) => batch.notes[note].stop,
-                                    None => batch.arrival(turn.index as usize).expect("an arrival").stop,
-                                };
-                                prop_assert_eq!(of_stop, stop);
-                                got.push((stop, calendar.start_of(window) + turn.offset(), turn.source()));
+                            let stop = (group * GROUP + n) as u32;
+                            prop_assert_eq!(order.visits(n), visits.remove(&(window, stop)));
+                            for entry in order.of(n) {
+                                prop_assert_eq!(usize::from(entry.place()), n);
+                                got.push((stop, calendar.start_of(window) + entry.offset(), entry.source()));
                             }
                         }
                         calendar.give_back(batch);

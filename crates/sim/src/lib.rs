@@ -9,6 +9,7 @@ mod pool;
 mod port;
 mod queue;
 mod records;
+mod road;
 mod route;
 mod simulation;
 mod slice;

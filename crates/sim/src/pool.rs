@@ -1,11 +1,11 @@
 //! Packets on their way to switches that take them one event at a time, in one arena.
 
-use strandway_proto::Packet;
+use crate::road::Transit;
 
 /// A packet and the node that it travels to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    pub(crate) packet: Packet,
+    pub(crate) packet: Transit,
     pub(crate) node: u32,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn put(&mut self, packet: Packet, node: u32) -> u32 {
+    pub(crate) fn put(&mut self, packet: Transit, node: u32) -> u32 {
         let slot = Slot { packet, node };
         match self.free.pop() {
             Some(index) => {

@@ -63,8 +63,6 @@ pub(crate) struct Port {
     /// Bytes waiting, per class.
     pub(crate) queued: [u64; 2],
     pub(crate) random: Random,
-    /// The window in which a visit is due; `u64::MAX` before the first.
-    pub(crate) visit: u64,
     pub(crate) counters: HotCounters,
     /// Packets waiting, per class.
     pub(crate) waiting: [Queue; 2],
@@ -126,7 +124,6 @@ impl Port {
             group: 0,
             queued: [0; 2],
             random,
-            visit: u64::MAX,
             counters: HotCounters::default(),
             waiting: [Queue::EMPTY; 2],
             look_at: u64::MAX,

@@ -3,29 +3,19 @@
 //! A queue takes only as much memory as what waits in it, and a chunk that falls free is used again while it is warm: with
 //! a ring per port, a queue that is never long but never empty would walk through all of its ring.
 
-use strandway_proto::Packet;
+use crate::road::Transit;
 
-/// A packet that waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) packet: Packet,
-    /// The port that it came in by, where ingress is accounted for.
-    pub(crate) ingress: u32,
-    /// Since when, in units of 1,024 ps, wrapping.
-    pub(crate) since: u32,
-}
-
-/// Packets in a chunk: with the link to the next one, four cache lines.
-const CHUNK: u32 = 4;
+/// Packets in a chunk: four cache lines.
+const CHUNK: u32 = 8;
 /// Chunks that are allocated at once. They are never moved.
 const SEGMENT: usize = 64;
-const NIL: u32 = u32::MAX;
+/// No chunk.
+pub(crate) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Chunk {
-    items: [Waiting; CHUNK as usize],
-    next: u32,
+    items: [Transit; CHUNK as usize],
 }
 
 const _: () = assert!(size_of::<Chunk>() == 256);
@@ -33,7 +23,11 @@ const _: () = assert!(size_of::<Chunk>() == 256);
 /// The chunks of all queues of a slice.
 #[derive(Default)]
 pub(crate) struct Arena {
-    segments: Vec<Vec<Chunk>>,
+    segments: Vec<Box<[Chunk; SEGMENT]>>,
+    /// Chunks that were in use at some time.
+    used: usize,
+    /// The chunk behind each one in its queue.
+    next: Vec<u32>,
     free: Vec<u32>,
 }
 
@@ -56,16 +50,16 @@ impl Queue {
     }
 
     /// Adds a packet at the end.
-    #[inline]
-    pub(crate) fn push(&mut self, arena: &mut Arena, waiting: Waiting) {
+    #[inline(always)]
+    pub(crate) fn push(&mut self, arena: &mut Arena, waiting: Transit) {
         let place = (self.first + self.len) % CHUNK;
         if place == 0 || self.len == 0 {
-            let chunk = arena.take(&waiting);
+            let chunk = arena.take(waiting);
             if self.len == 0 {
                 *self = Queue { head: chunk, tail: chunk, first: 0, len: 1 };
                 return;
             }
-            arena.chunk_mut(self.tail).next = chunk;
+            arena.next[self.tail as usize] = chunk;
             self.tail = chunk;
         } else {
             arena.chunk_mut(self.tail).items[place as usize] = waiting;
@@ -74,26 +68,24 @@ impl Queue {
     }
 
     /// Takes out the first packet.
-    #[inline]
-    pub(crate) fn pop(&mut self, arena: &mut Arena) -> Option<Waiting> {
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, arena: &mut Arena) -> Option<Transit> {
         if self.len == 0 {
             return None;
         }
-        let chunk = arena.chunk(self.head);
-        let waiting = chunk.items[self.first as usize];
-        let next = chunk.next;
+        let waiting = arena.chunk(self.head).items[(self.first % CHUNK) as usize];
         self.len -= 1;
         self.first += 1;
         if self.first == CHUNK || self.len == 0 {
             arena.free.push(self.head);
-            self.head = next;
+            self.head = arena.next[self.head as usize];
             self.first = 0;
         }
         Some(waiting)
     }
 
     /// The last packet.
-    pub(crate) fn back_mut<'a>(&self, arena: &'a mut Arena) -> Option<&'a mut Waiting> {
+    pub(crate) fn back_mut<'a>(&self, arena: &'a mut Arena) -> Option<&'a mut Transit> {
         if self.len == 0 {
             return None;
         }
@@ -103,7 +95,7 @@ impl Queue {
     /// Reads where the first packet is, so that it is in the cache by the time it is wanted.
     #[inline]
     pub(crate) fn touch(&self, arena: &Arena) -> u32 {
-        if self.len == 0 { 0 } else { arena.chunk(self.head).items[self.first as usize % CHUNK as usize].ingress }
+        if self.len == 0 { 0 } else { arena.chunk(self.head).items[(self.first % CHUNK) as usize].cargo() }
     }
 }
 
@@ -118,23 +110,29 @@ impl Arena {
         &mut self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
     }
 
-    /// A chunk that holds one packet.
-    fn take(&mut self, waiting: &Waiting) -> u32 {
+    /// A chunk that begins with this packet.
+    #[inline]
+    fn take(&mut self, waiting: Transit) -> u32 {
         match self.free.pop() {
             Some(index) => {
-                self.chunk_mut(index).items[0] = *waiting;
+                self.chunk_mut(index).items[0] = waiting;
                 index
             }
-            None => {
-                if self.segments.last().is_none_or(|s| s.len() == SEGMENT) {
-                    self.segments.push(Vec::with_capacity(SEGMENT));
-                }
-                let count = self.segments.len() - 1;
-                let last = &mut self.segments[count];
-                last.push(Chunk { items: [*waiting; CHUNK as usize], next: NIL });
-                (count * SEGMENT + last.len() - 1) as u32
-            }
+            None => self.grow(waiting),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, waiting: Transit) -> u32 {
+        let chunk = Chunk { items: [waiting; CHUNK as usize] };
+        if self.used == self.segments.len() * SEGMENT {
+            self.segments.push(Box::new([chunk; SEGMENT]));
+        }
+        let index = self.used as u32;
+        self.used += 1;
+        self.next.push(NIL);
+        *self.chunk_mut(index) = chunk;
+        index
     }
 }
 
@@ -143,38 +141,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
-    use strandway_proto::packet::{Flags, Header};
-    use strandway_proto::{ConnectionId, HostId, PathId};
 
     proptest! {
         #[test]
         fn queues_that_share_an_arena_keep_their_order(steps in prop::collection::vec((0usize..4, 0u32..10), 1..800)) {
-            let (source, destination) = (HostId(0), HostId(1));
-            let (connection, path) = (ConnectionId(0), PathId(0));
-            let packet =
-                Packet { source, destination, connection, path, size: 64, flags: Flags::NONE, header: Header::Cnp };
+            let packet = Transit::note(0, 0);
             let mut arena = Arena::default();
             let mut queues = [Queue::EMPTY; 4];
             let mut models: [VecDeque<u32>; 4] = Default::default();
             for (ingress, (which, action)) in steps.into_iter().enumerate() {
                 let ingress = ingress as u32;
                 if action < 6 {
-                    queues[which].push(&mut arena, Waiting { packet, ingress, since: 0 });
+                    queues[which].push(&mut arena, packet.waiting(0, ingress));
                     models[which].push_back(ingress);
                 } else {
-                    let got = queues[which].pop(&mut arena).map(|w| w.ingress);
+                    let got = queues[which].pop(&mut arena).map(|w| w.ingress());
                     prop_assert_eq!(got, models[which].pop_front());
                 }
                 prop_assert_eq!(queues[which].is_empty(), models[which].is_empty());
-                prop_assert_eq!(queues[which].back_mut(&mut arena).map(|w| w.ingress), models[which].back().copied());
+                prop_assert_eq!(queues[which].back_mut(&mut arena).map(|w| w.ingress()), models[which].back().copied());
             }
             for (queue, model) in queues.iter_mut().zip(&mut models) {
                 while let Some(expected) = model.pop_front() {
-                    prop_assert_eq!(queue.pop(&mut arena).map(|w| w.ingress), Some(expected));
+                    prop_assert_eq!(queue.pop(&mut arena).map(|w| w.ingress()), Some(expected));
                 }
                 prop_assert!(queue.pop(&mut arena).is_none());
             }
-            prop_assert_eq!(arena.free.len(), arena.segments.iter().map(Vec::len).sum::<usize>());
+            prop_assert_eq!(arena.free.len(), arena.used);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which port a packet leaves a switch by: arithmetic over the topology, with a slow path for known dead links.
 
+use crate::road::{Cargo, Transit};
 use crate::slice::Layout;
 use std::collections::BTreeSet;
 use strandway_fabric::plan::Routing;
@@ -30,6 +31,8 @@ pub(crate) struct Router {
     core_ports: u32,
     core_bundle: u32,
     salt: u64,
+    /// By node, behind the hosts.
+    gates: Vec<Gate>,
     direct: Option<Direct>,
     topology: Topology,
     layout: Layout,
@@ -69,7 +72,8 @@ impl Router {
             bits: topology.leaf_up().next_power_of_two().ilog2(),
             fixed: routing == Routing::Source,
         });
-        Router {
+        let mut router = Router {
+            gates: Vec::new(),
             hosts: topology.hosts(),
             planes: u32::from(topology.planes()),
             hosts_per_leaf: shape.hosts_per_leaf,
@@ -94,7 +98,31 @@ impl Router {
             topology: topology.clone(),
             layout,
             dead: BTreeSet::new(),
+        };
+        router.gates = (topology.hosts()..topology.nodes()).map(|node| router.gate(node)).collect();
+        router
+    }
+
+    /// What a switch needs to know.
+    fn gate(&self, node: u32) -> Gate {
+        let place = |place: Option<u32>| place.unwrap_or(u32::MAX);
+        let (down, up) = (place(self.layout.try_down(node)), place(self.layout.try_up(node)));
+        let all = Gate { down, up, first: 0, count: u32::MAX, inverse: 0, bundle: 1, shift: 0 };
+        if node < self.spine_node {
+            let leaf = (node - self.leaf_node) / self.planes;
+            let (first, count) = (leaf * self.hosts_per_leaf, self.hosts_per_leaf);
+            return Gate { first, count, inverse: inverse(1), ..all };
         }
+        let per_pod = self.leaves_per_pod;
+        if node < self.core_node {
+            let spine = Gate { inverse: inverse(self.hosts_per_leaf), bundle: self.leaf_bundle, shift: 16, ..all };
+            if self.spine_up == 0 {
+                return spine;
+            }
+            let pod = (node - self.spine_node) / self.planes / self.spines_per_pod;
+            return Gate { first: pod * per_pod, count: per_pod, ..spine };
+        }
+        Gate { inverse: inverse(self.hosts_per_leaf * per_pod), bundle: self.core_bundle, ..all }
     }
 
     /// Where the ports are that it routes to.
@@ -133,18 +161,72 @@ impl Router {
     #[inline]
     pub(crate) fn route(&self, node: u32, packet: &Packet) -> Option<u32> {
         let ways = self.ways(node, packet.destination.0);
-        if self.dead.is_empty() || self.direct.as_ref().is_some_and(|d| d.fixed) {
+        if self.ignores_faults() {
             return Some(ways.first + self.choose(node, packet, &ways, 0));
         }
         self.route_around(node, packet, &ways)
     }
 
-    /// The place of the port that a packet leaves `node` by, a switch of this slice, where routing knows of no dead link.
+    /// Does every packet go as if no link were dead?
     #[inline]
-    pub(crate) fn place(&self, node: u32, packet: &Packet) -> u32 {
+    pub(crate) fn ignores_faults(&self) -> bool {
+        self.dead.is_empty() || self.direct.as_ref().is_some_and(|d| d.fixed)
+    }
+
+    /// The uplinks that a packet takes where routing knows of no dead link: its leaf's in the lower half, the tier-1 switch's
+    /// in the upper.
+    #[inline]
+    pub(crate) fn uplinks(&self, packet: &Packet) -> u32 {
+        let plane = u32::from(packet.path.port());
+        let leaf = packet.source.0 / self.hosts_per_leaf;
+        let node = self.leaf_node + leaf * self.planes + plane;
         let ways = self.ways(node, packet.destination.0);
-        let first = if ways.up.is_some() { self.layout.up(node) } else { self.layout.down(node) + ways.within };
-        first + self.choose(node, packet, &ways, 0)
+        if ways.up.is_none() {
+            return 0;
+        }
+        let uplink = self.choose(node, packet, &ways, 0);
+        if self.spine_up == 0 {
+            return uplink;
+        }
+        let spine = leaf / self.leaves_per_pod * self.spines_per_pod + uplink / self.leaf_bundle;
+        let node = self.spine_node + spine * self.planes + plane;
+        let ways = self.ways(node, packet.destination.0);
+        if ways.up.is_none() { uplink } else { uplink | self.choose(node, packet, &ways, 0) << 16 }
+    }
+
+    /// The port that a packet leaves `node` by, where routing knows of no dead link.
+    #[inline]
+    pub(crate) fn link(&self, node: u32, packet: &Transit, cargo: &Cargo) -> u32 {
+        let ways = self.ways(node, packet.destination());
+        ways.first + self.choice(node, packet, &ways, cargo)
+    }
+
+    /// The place of that port, where `node` is a switch of this slice.
+    #[inline]
+    pub(crate) fn place(&self, node: u32, packet: &Transit, cargo: &Cargo) -> u32 {
+        let gate = &self.gates[(node - self.hosts) as usize];
+        let below = gate.below(packet.destination());
+        let place = if below >= gate.count {
+            gate.up + (packet.uplinks() >> gate.shift & 0xffff)
+        } else if gate.bundle == 1 {
+            gate.down + below
+        } else {
+            let ways = self.ways(node, packet.destination());
+            gate.down + ways.within + self.choice(node, packet, &ways, cargo)
+        };
+        debug_assert_eq!(place as usize, self.layout.place(self.link(node, packet, cargo)), "at node {node}");
+        place
+    }
+
+    /// Which of the ways a packet takes whose uplinks are known. Among parallel links that lead down it has to be asked.
+    #[inline]
+    fn choice(&self, node: u32, packet: &Transit, ways: &Ways, cargo: &Cargo) -> u32 {
+        match ways.up {
+            Some(Tier::Leaf(_)) => packet.uplinks() & 0xffff,
+            Some(Tier::Spine(_)) => packet.uplinks() >> 16,
+            None if ways.count == 1 => 0,
+            None => self.choose(node, cargo.packet(packet), ways, 0),
+        }
     }
 
     /// The ports of a switch that lie on a shortest way to a host.
@@ -237,6 +319,37 @@ struct Ways {
     up: Option<Tier>,
 }
 
+/// What a switch needs to know in order to forward where no link is dead. Below it lie hosts, leaves or pods, each behind
+/// ports of its own; all else lies above.
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    /// Places of its first port that leads down, and up.
+    down: u32,
+    up: u32,
+    /// What lies below it: the first, and how many.
+    first: u32,
+    count: u32,
+    /// Divides a host's number into that of its leaf or pod.
+    inverse: u64,
+    /// Ports to each of them.
+    bundle: u32,
+    /// Where a packet keeps its uplink.
+    shift: u32,
+}
+
+impl Gate {
+    /// The number of the host, leaf or pod below where a host is; `count` or more if it is not below.
+    #[inline]
+    fn below(&self, host: u32) -> u32 {
+        (((u128::from(host) * u128::from(self.inverse)) >> 63) as u32).wrapping_sub(self.first)
+    }
+}
+
+/// For dividing 32-bit numbers: see [`Gate::below`].
+fn inverse(divisor: u32) -> u64 {
+    (1u64 << 63).div_ceil(u64::from(divisor))
+}
+
 /// A switch with a choice of uplinks, by its number among its kind.
 #[derive(Clone, Copy)]
 enum Tier {
@@ -283,6 +396,11 @@ mod tests {
             }
             assert!(links.len() < 7, "a loop: {links:?}");
             link = router.route(ends.to.0, packet)?;
+            if router.dead.is_empty() {
+                let mut cargo = Cargo::default();
+                let transit = cargo.put(packet, router.uplinks(packet));
+                assert_eq!(router.link(ends.to.0, &transit, &cargo), link);
+            }
             links.push(link);
         }
     }

@@ -7,14 +7,16 @@
 //! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
 //! their links, then pause frames, signals between programs, programs that wake, and last faults.
 
+mod eager;
 mod forward;
 mod host;
 mod layout;
 mod seat;
 mod setup;
+mod visit;
 mod watch;
 
-use crate::calendar::{Batch, Calendar, GROUP, Order, Turn};
+use crate::calendar::{Calendar, GROUP, Order};
 use crate::control::Control;
 use crate::event::{Event, EventQueue};
 use crate::fingerprint::Fingerprint;
@@ -22,6 +24,7 @@ use crate::pool::Pool;
 use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::records::Records;
+use crate::road::{Cargo, Transit};
 use crate::route::Router;
 use host::Host;
 use seat::Posted;
@@ -43,8 +46,6 @@ pub(crate) use watch::Taken;
 /// First source number of each kind of happening; the first kind (arrivals, by link) starts at 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
-    /// Nothing but a visit: for ports whose queue is not empty, for hosts with a timer or something to send.
-    pub(crate) visit: u32,
     /// Eager ports: the end of a transmission, by link.
     pub(crate) look: u32,
     pub(crate) pause: u32,
@@ -56,11 +57,10 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn new(plan: &Plan) -> Sources {
         let links = plan.topology.links();
-        let visit = links;
-        let look = visit + 1;
+        let look = links;
         let pause = look + links;
         let signal = pause + links;
-        Sources { visit, look, pause, signal, fault: signal + FlowTable::orders(plan) }
+        Sources { look, pause, signal, fault: signal + FlowTable::orders(plan) }
     }
 }
 
@@ -128,6 +128,7 @@ impl LinkFaults {
 /// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
 const FETCH_PORTS: usize = 3;
 const FETCH_HOSTS: usize = 2;
+const FETCH_CARGO: usize = 3;
 
 /// The state of one slice.
 pub(crate) struct Slice<'a> {
@@ -143,6 +144,7 @@ pub(crate) struct Slice<'a> {
     events: EventQueue,
     pool: Pool,
     arena: Arena,
+    cargo: Cargo,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
     /// The same ports' other half.
@@ -159,6 +161,8 @@ pub(crate) struct Slice<'a> {
     switches: Vec<u32>,
     buffered: Vec<u64>,
     hosts: Vec<Host>,
+    /// Until when each port of the hosts is busy, side by side: see [`Port::busy_until`].
+    nics: Vec<u64>,
     first_host: u32,
     /// The program of each host.
     programs: Vec<AnyApplication<'a>>,
@@ -209,7 +213,7 @@ impl<'a> Slice<'a> {
 
     /// The end of the window that `time` lies in.
     pub(crate) fn window_end(&self, time: u64) -> u64 {
-        self.calendar.start_of(self.calendar.window_of(time) + 1)
+        self.calendar.end_of(time)
     }
 
     /// Has everything been done that was to come, even what a time limit may have cut off?
@@ -253,8 +257,8 @@ impl<'a> Slice<'a> {
                 self.cut_off |= count > 0;
             } else if count > 0 {
                 self.events_done += count as u64;
-                order.arrange(&batch);
-                self.visit_group(group, &batch, &order, from.wrapping_sub(early), limit.min(end - early));
+                order.arrange(&batch, self.calendar.span());
+                self.visit_group(group, &order, from.wrapping_sub(early), limit.min(end - early));
             }
             self.calendar.give_back(batch);
         }
@@ -264,10 +268,10 @@ impl<'a> Slice<'a> {
 
     /// Visits those ports and hosts of a group to which something happens before `until`, the end of their window or the end
     /// of the run. Where the first window is cut short, `from` lies before all time, below zero.
-    fn visit_group(&mut self, group: usize, batch: &Batch, order: &Order, from: u64, until: u64) {
+    fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
         for n in 0..GROUP {
-            let turns = order.of(n);
-            if turns.is_empty() {
+            let entries = order.of(n);
+            if entries.is_empty() && !order.visits(n) {
                 continue;
             }
             let stop = group * GROUP + n;
@@ -277,23 +281,34 @@ impl<'a> Slice<'a> {
                     if let Some(next) = self.ports.get(port + FETCH_PORTS) {
                         std::hint::black_box(next.waiting[DATA].touch(&self.arena));
                     }
-                    self.visit_port(port, batch, turns, from, until);
+                    self.visit_port(port, entries, from, until);
                 }
                 Some(host) => {
-                    self.fetch_host(host + FETCH_HOSTS, batch, order.of((n + FETCH_HOSTS) % GROUP));
-                    self.visit_host(host, batch, turns, from, until);
+                    self.fetch_cargo(order.of((n + FETCH_CARGO) % GROUP));
+                    self.fetch_host(host + FETCH_HOSTS, order.of((n + FETCH_HOSTS) % GROUP));
+                    self.visit_host(host, entries, from, until);
                 }
             }
         }
     }
 
+    /// Reads where the packets rest that come to a host.
+    #[inline]
+    fn fetch_cargo(&self, entries: &[Transit]) {
+        let mut sum = 0;
+        for entry in entries.iter().filter(|e| e.source() < self.sources.look) {
+            sum ^= self.cargo.packet(entry).connection.0;
+        }
+        std::hint::black_box(sum);
+    }
+
     /// Reads what a visit to a host will touch, all at once, so that its cache misses overlap. Changes nothing.
     #[inline]
-    fn fetch_host(&self, host: usize, batch: &Batch, turns: &[Turn]) {
+    fn fetch_host(&self, host: usize, entries: &[Transit]) {
         let Some(host) = self.hosts.get(host) else { return };
         let mut sum = host.endpoint.prefetch_ready();
-        for arrival in turns.iter().take(2).filter_map(|t| batch.arrival(t.index as usize)) {
-            sum ^= host.endpoint.prefetch(&arrival.packet);
+        for entry in entries.iter().take(2).filter(|e| e.source() < self.sources.look) {
+            sum ^= host.endpoint.prefetch(self.cargo.packet(entry));
         }
         std::hint::black_box(sum);
     }
@@ -307,7 +322,7 @@ impl<'a> Slice<'a> {
 
     fn handle(&mut self, event: Event) {
         let source = event.source;
-        if source < self.sources.visit {
+        if source < self.sources.look {
             self.arrive(event);
         } else if source < self.sources.pause {
             let port = self.local(source - self.sources.look);
@@ -324,7 +339,8 @@ impl<'a> Slice<'a> {
     pub(crate) fn receive(&mut self, crossing: Crossing) {
         match crossing {
             Crossing::Packet { time, link, node, packet } => {
-                self.send_on(time, link, node, &packet);
+                let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
+                self.send_on(time, link, node, transit);
             }
             Crossing::Pause { time, link, on } => self.send_pause_on(time, link, on),
             Crossing::Signal { time, to, order, word } => self.send_signal(time, to, order, word),

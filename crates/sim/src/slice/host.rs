@@ -1,13 +1,14 @@
 //! A host in the fabric: an endpoint and its NIC ports.
 
 use super::{FaultEvent, Slice};
-use crate::calendar::{Batch, Note, Turn};
+use crate::calendar::Note;
 use crate::port::flag;
+use crate::road::Transit;
 use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Endpoint, Packet, PathId, Ports};
+use strandway_proto::{Endpoint, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
@@ -22,6 +23,11 @@ pub(crate) struct Host {
     next_at: u64,
     /// Its endpoint had nothing for the ports that were free: no use in asking before this.
     pub(super) ask_again_at: u64,
+    /// Which of its ports were idle when that was last looked at, and when the first of the others falls idle.
+    idle: u32,
+    idle_next: u64,
+    /// One of its ports is paused or down.
+    blocked: bool,
 }
 
 impl Host {
@@ -32,23 +38,33 @@ impl Host {
 
     /// A host whose program wants to be woken at `wake_at`.
     pub(super) fn new(endpoint: Endpoint, wake_at: u64) -> Host {
-        Host { endpoint, wake_at, visit: u64::MAX, now: 0, next_at: wake_at, ask_again_at: 0 }
+        Host {
+            endpoint,
+            wake_at,
+            visit: u64::MAX,
+            now: 0,
+            next_at: wake_at,
+            ask_again_at: 0,
+            idle: 0,
+            idle_next: 0,
+            blocked: false,
+        }
     }
 }
 
 impl Slice<'_> {
     /// Decides everything that happens to a host from `from` up to `until`, a window or its part.
-    pub(super) fn visit_host(&mut self, h: usize, batch: &Batch, turns: &[Turn], from: u64, until: u64) {
-        for turn in turns {
-            let time = from + turn.offset();
+    pub(super) fn visit_host(&mut self, h: usize, entries: &[Transit], from: u64, until: u64) {
+        for entry in entries {
+            let time = from + entry.offset();
             if time >= until {
                 self.cut_off = true;
                 break;
             }
-            if let Some(arrival) = batch.arrival(turn.index as usize) {
-                self.deliver(h, time, &arrival.packet);
-            } else if turn.source() != self.sources.visit {
-                self.disturb(h, time, &batch.notes[turn.index as usize - batch.arrivals()]);
+            if entry.source() < self.sources.look {
+                self.deliver(h, time, entry);
+            } else {
+                self.disturb(h, time, &Note { source: entry.source(), data: entry.cargo() });
             }
         }
         self.run_host(h, until);
@@ -62,10 +78,10 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         if host.next_at != u64::MAX {
             let window = self.calendar.window_of(host.next_at);
+            // Timers move on with every packet: one visit ahead of them is enough.
             if !(self.calendar.window_of(until)..=window).contains(&host.visit) {
                 host.visit = window;
-                let stop = self.first_host_stop + h as u32;
-                self.calendar.note(host.next_at, stop, self.sources.visit, 0);
+                self.calendar.visit(host.next_at, self.first_host_stop + h as u32);
             }
         }
     }
@@ -97,7 +113,37 @@ impl Slice<'_> {
                 self.tell_blocked(h, h * self.planes + usize::from(port), now);
             }
         }
+        self.look_at_ports(h);
         self.run_host(h, now + 1);
+    }
+
+    /// Something has happened to a host's ports, perhaps.
+    fn look_at_ports(&mut self, h: usize) {
+        let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
+        let host = &mut self.hosts[h];
+        host.blocked = ports.iter().any(|p| p.flags & (flag::PAUSED | flag::DOWN) != 0);
+        host.idle_next = 0;
+        for (busy, port) in self.nics[h * self.planes..].iter_mut().zip(ports) {
+            *busy = port.busy_until;
+        }
+    }
+
+    /// The ports of a host that are idle at `now`, if none is blocked, and when the first of the others falls idle.
+    #[inline]
+    fn idle_ports(&mut self, h: usize, now: u64) -> (u32, u64) {
+        let host = &mut self.hosts[h];
+        if host.idle_next <= now {
+            host.idle = 0;
+            host.idle_next = u64::MAX;
+            for (plane, &busy) in self.nics[h * self.planes..(h + 1) * self.planes].iter().enumerate() {
+                if busy <= now {
+                    host.idle |= 1 << plane;
+                } else {
+                    host.idle_next = host.idle_next.min(busy);
+                }
+            }
+        }
+        (host.idle, host.idle_next)
     }
 
     /// Tells a host whether one of its ports takes data.
@@ -108,10 +154,11 @@ impl Slice<'_> {
 
     /// A packet has arrived at a host.
     #[inline]
-    fn deliver(&mut self, h: usize, now: u64, packet: &Packet) {
+    fn deliver(&mut self, h: usize, now: u64, transit: &Transit) {
         if self.hosts[h].next_at < now {
             self.run_host(h, now);
         }
+        let packet = self.cargo.look(transit);
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
@@ -130,10 +177,12 @@ impl Slice<'_> {
         } else {
             host.endpoint.handle_packet(Time(now), packet);
         }
+        let is_data = transit.is_data();
+        self.cargo.release(transit);
         let told = self.tell(h, now);
         // Data that calls for no answer yet changes nothing about what the host does next.
         let host = &self.hosts[h];
-        let quiet = matches!(packet.header, Header::Data(_)) && host.next_at > now && !told;
+        let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
             self.run_host(h, now + 1);
         }
@@ -170,10 +219,15 @@ impl Slice<'_> {
 
     /// When a host with something to send will next have an idle port for it; `u64::MAX` if it has nothing.
     #[inline]
-    fn next_transmission(&self, h: usize) -> u64 {
+    fn next_transmission(&mut self, h: usize) -> u64 {
         let host = &self.hosts[h];
         if !host.endpoint.wants_transmit() {
             return u64::MAX;
+        }
+        let since = host.now.max(host.ask_again_at);
+        if !host.blocked {
+            let (idle, next) = self.idle_ports(h, self.hosts[h].now);
+            return if idle != 0 { since } else { next.max(since) };
         }
         let planes = self.planes;
         let control = host.endpoint.wants_control();
@@ -183,16 +237,22 @@ impl Slice<'_> {
             .map(|p| p.busy_until)
             .min()
             .unwrap_or(u64::MAX);
-        idle.max(host.now).max(host.ask_again_at)
+        idle.max(since)
     }
 
     /// Asks a host for one packet for the ports that are idle at `now`.
     fn ask(&mut self, h: usize, now: u64) {
         let planes = self.planes;
         let first = h * planes;
-        let mut free = Ports { data: 0, control: 0 };
-        let mut next_free = u64::MAX;
-        for (plane, port) in self.ports[first..first + planes].iter().enumerate() {
+        let (mut free, mut next_free) = (Ports { data: 0, control: 0 }, u64::MAX);
+        if !self.hosts[h].blocked {
+            let idle;
+            (idle, next_free) = self.idle_ports(h, now);
+            free = Ports { data: idle, control: idle };
+        }
+        let blocked = self.hosts[h].blocked;
+        let ports = if blocked { &self.ports[first..first + planes] } else { &[] };
+        for (plane, port) in ports.iter().enumerate() {
             if port.has(flag::DOWN) {
                 continue;
             }
@@ -224,7 +284,14 @@ impl Slice<'_> {
             Header::Cnp => self.packets.notifications += 1,
             Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
         }
-        self.transmit(first + plane, &packet, now);
+        let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
+        let mut at = self.at(first + plane);
+        at.transmit(transit, now);
+        let busy = at.port.busy_until;
+        self.nics[first + plane] = busy;
+        let host = &mut self.hosts[h];
+        host.idle &= !(1 << plane);
+        host.idle_next = host.idle_next.min(busy);
     }
 }
 

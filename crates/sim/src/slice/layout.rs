@@ -91,21 +91,19 @@ impl Layout {
         }
     }
 
-    /// The first port of a switch of this slice that leads down.
-    #[inline]
-    pub(crate) fn down(&self, node: u32) -> u32 {
-        self.down[(node - self.hosts) as usize]
+    /// The first port of a switch that leads down, if it is of this slice.
+    pub(crate) fn try_down(&self, node: u32) -> Option<u32> {
+        self.down.get(node.checked_sub(self.hosts)? as usize).copied()
     }
 
-    /// The first port of a switch of this slice that leads up.
-    #[inline]
-    pub(crate) fn up(&self, node: u32) -> u32 {
-        self.up[(node - self.hosts) as usize]
+    /// The first port of a switch that leads up, likewise.
+    pub(crate) fn try_up(&self, node: u32) -> Option<u32> {
+        self.up.get(node.checked_sub(self.hosts)? as usize).copied()
     }
 
     /// The place of the port that feeds a link of this slice.
     #[inline]
-    pub(super) fn place(&self, link: u32) -> usize {
+    pub(crate) fn place(&self, link: u32) -> usize {
         if link < self.leaf_link[0] {
             return (link - self.first_host_link) as usize;
         }
@@ -114,7 +112,8 @@ impl Layout {
         let (switch, port) = (at / self.ports_per[kind], at % self.ports_per[kind]);
         let node = self.leaf_node[kind] + switch;
         let down = self.downs[kind];
-        (if port < down { self.down(node) + port } else { self.up(node) + port - down }) as usize
+        let at = (node - self.hosts) as usize;
+        (if port < down { self.down[at] + port } else { self.up[at] + port - down }) as usize
     }
 }
 

@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::records::Records;
+use crate::road::Cargo;
 use crate::route::Router;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -174,6 +175,7 @@ impl<'a> Slice<'a> {
             events: event_queue(plan, cut.slices),
             pool: Pool::default(),
             arena: Arena::default(),
+            cargo: Cargo::default(),
             fifos: Vec::new(),
             ports: Vec::new(),
             colds: Vec::new(),
@@ -185,6 +187,7 @@ impl<'a> Slice<'a> {
             switches: Vec::new(),
             buffered: Vec::new(),
             hosts: Vec::new(),
+            nics: vec![0; first_port as usize],
             first_host: cut.nodes[index][0].start,
             fingerprints: vec![Fingerprint::new(); cut.nodes[index][0].len()],
             programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),

@@ -1,5 +1,6 @@
 //! The time series: what is looked at from time to time, without changing anything.
 
+use super::visit::AtPort;
 use super::{Cut, Slice};
 use crate::port::DATA;
 use std::ops::Range;
@@ -112,26 +113,37 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn sample_port(&mut self, i: usize, now: u64) {
         if self.sampling {
-            self.sample_port_until(i, now);
+            self.at(i).sample(now);
+        }
+    }
+}
+
+impl AtPort<'_> {
+    /// Adds what waits here to every point of the series up to `now` that it has not been added to.
+    #[inline]
+    pub(super) fn sample(&mut self, now: u64) {
+        if self.sampling {
+            self.sample_until(now);
         }
     }
 
-    fn sample_port_until(&mut self, i: usize, now: u64) {
+    #[cold]
+    fn sample_until(&mut self, now: u64) {
         let every = self.sampler.every;
         // Point `k` is the state at the end of interval `k`, just before what happens at that instant.
-        while let Some(time) = (self.colds[i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
-            if self.ports[i].is_empty() && !self.ports[i].has(crate::port::flag::FIFO) {
-                self.colds[i].sampled = now / every;
+        while let Some(time) = (self.colds[self.i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
+            if self.port.is_empty() && !self.port.has(crate::port::flag::FIFO) {
+                self.colds[self.i].sampled = now / every;
                 return;
             }
-            self.drain(i, time);
-            let point = self.colds[i].sampled as usize;
-            self.colds[i].sampled += 1;
-            let waiting = self.ports[i].queued[DATA];
+            self.drain(time);
+            let point = self.colds[self.i].sampled as usize;
+            self.colds[self.i].sampled += 1;
+            let waiting = self.port.queued[DATA];
             if waiting == 0 {
                 continue;
             }
-            let group = &mut self.sampler.taken.groups[usize::from(self.ports[i].group)];
+            let group = &mut self.sampler.taken.groups[usize::from(self.port.group)];
             if let Some(sum) = at(&mut group.queued, point) {
                 *sum += waiting;
             }

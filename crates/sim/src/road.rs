@@ -1,0 +1,262 @@
+//! A packet on the road: the 32 bytes that switches look at. All else rests in [`Cargo`] and is touched at the two hosts.
+
+use crate::queue::NIL;
+use strandway_proto::Packet;
+use strandway_proto::packet::{Flags, Header, Wait};
+
+/// A packet between two hosts. In the calendar it is an entry that may stand for something else, too: see [`Transit::note`].
+/// Four words, so that it is copied and changed in registers.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Transit {
+    /// In the calendar: offset in the window (upper half) and source, the order at one stop. In a queue: since when (upper
+    /// half), and the port that it came in by.
+    key: u64,
+    /// Where it waited longest so far: for how long (upper half), and the link.
+    wait: u64,
+    /// Its destination (upper half) and the uplinks that it takes: see [`crate::route::Router::uplinks`].
+    way: u64,
+    /// Where the packet rests (upper half), its bytes on the wire (16 bits), facts about it ([`bit`]), and in the calendar the
+    /// stop's number within its group (8 bits).
+    rest: u64,
+}
+
+const _: () = assert!(size_of::<Transit>() == 32, "two packets to a cache line");
+
+/// Facts about a packet that switches ask for or set.
+mod bit {
+    /// It travels in the control class.
+    pub(super) const CONTROL: u64 = 1 << 8;
+    /// It has a data header.
+    pub(super) const DATA: u64 = 2 << 8;
+    /// A switch marked it.
+    pub(super) const CE: u64 = 4 << 8;
+    /// A switch cut its payload off.
+    pub(super) const TRIMMED: u64 = 8 << 8;
+    /// ... and it was the last one before the receiver.
+    pub(super) const TRIMMED_AT_LAST_HOP: u64 = 16 << 8;
+}
+
+/// The flags that switches set.
+const SET_BY_SWITCHES: [(Flags, u64); 3] =
+    [(Flags::CE, bit::CE), (Flags::TRIMMED, bit::TRIMMED), (Flags::TRIMMED_AT_LAST_HOP, bit::TRIMMED_AT_LAST_HOP)];
+
+#[inline]
+fn word(upper: u32, lower: u32) -> u64 {
+    u64::from(upper) << 32 | u64::from(lower)
+}
+
+impl Transit {
+    /// A packet that rests at `cargo` and takes these uplinks.
+    #[inline]
+    pub(crate) fn new(packet: &Packet, cargo: u32, uplinks: u32) -> Transit {
+        let mut rest = word(cargo, u32::from(packet.size) << 16);
+        let mut wait = 0;
+        if let Header::Data(data) = &packet.header {
+            rest |= bit::DATA;
+            wait = word(data.wait.length, data.wait.link);
+        }
+        if packet.is_control() {
+            rest |= bit::CONTROL;
+        }
+        for (flag, bit) in SET_BY_SWITCHES {
+            rest |= if packet.flags.has(flag) { bit } else { 0 };
+        }
+        Transit { key: 0, wait, way: word(packet.destination.0, uplinks), rest }
+    }
+
+    /// Something other than a packet that happens to a stop: what it is, `source` says; `data` is what that needs.
+    #[inline]
+    pub(crate) fn note(source: u32, data: u32) -> Transit {
+        Transit { key: u64::from(source), wait: 0, way: 0, rest: word(data, 0) }
+    }
+
+    /// The same in the calendar, at this offset in a window and this place in a group.
+    #[inline]
+    pub(crate) fn at(&self, offset: u32, source: u32, place: u8) -> Transit {
+        Transit { key: word(offset, source), rest: self.rest & !0xff | u64::from(place), ..*self }
+    }
+
+    /// The same in a queue.
+    #[inline]
+    pub(crate) fn waiting(&self, since: u32, ingress: u32) -> Transit {
+        Transit { key: word(since, ingress), ..*self }
+    }
+
+    /// Orders what happens to one stop in one window: by offset, then by source.
+    #[inline]
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// In the calendar: from the start of the window, in ps.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.key >> 32
+    }
+
+    /// In the calendar: the link that it comes by, or what it is: see [`crate::slice::Sources`].
+    #[inline]
+    pub(crate) fn source(&self) -> u32 {
+        self.key as u32
+    }
+
+    /// In a queue: since when, in units of 1,024 ps, wrapping.
+    #[inline]
+    pub(crate) fn since(&self) -> u32 {
+        (self.key >> 32) as u32
+    }
+
+    /// In a queue: the port that it came in by, where ingress is accounted for.
+    #[inline]
+    pub(crate) fn ingress(&self) -> u32 {
+        self.key as u32
+    }
+
+    /// The host that it goes to.
+    #[inline]
+    pub(crate) fn destination(&self) -> u32 {
+        (self.way >> 32) as u32
+    }
+
+    /// The uplinks that it takes.
+    #[inline]
+    pub(crate) fn uplinks(&self) -> u32 {
+        self.way as u32
+    }
+
+    /// Where the packet rests; what a note needs.
+    #[inline]
+    pub(crate) fn cargo(&self) -> u32 {
+        (self.rest >> 32) as u32
+    }
+
+    /// Bytes on the wire.
+    #[inline]
+    pub(crate) fn size(&self) -> u16 {
+        (self.rest >> 16) as u16
+    }
+
+    /// In the calendar: the stop's number within its group.
+    #[inline]
+    pub(crate) fn place(&self) -> u8 {
+        self.rest as u8
+    }
+
+    /// Does it travel in the control class?
+    #[inline]
+    pub(crate) fn is_control(&self) -> bool {
+        self.rest & bit::CONTROL != 0
+    }
+
+    /// Has it a data header?
+    #[inline]
+    pub(crate) fn is_data(&self) -> bool {
+        self.rest & bit::DATA != 0
+    }
+
+    /// Only whole data packets are marked and trimmed.
+    #[inline]
+    pub(crate) fn is_whole_data(&self) -> bool {
+        self.rest & (bit::DATA | bit::TRIMMED) == bit::DATA
+    }
+
+    /// A packet has waited at a port. It remembers its longest wait.
+    #[inline]
+    pub(crate) fn waited(&mut self, length: u32, link: u32) {
+        if self.is_data() && u64::from(length) > self.wait >> 32 {
+            self.wait = word(length, link);
+        }
+    }
+
+    /// A switch's queue is long.
+    #[inline]
+    pub(crate) fn mark(&mut self) {
+        self.rest |= bit::CE;
+    }
+
+    /// A switch cuts the payload off.
+    pub(crate) fn trim(&mut self, size: u16, at_last_hop: bool) {
+        let size = u64::from(size.min(self.size())) << 16;
+        self.rest = self.rest & !(0xffff << 16) | size;
+        self.rest |= bit::TRIMMED | bit::CONTROL | if at_last_hop { bit::TRIMMED_AT_LAST_HOP } else { 0 };
+    }
+}
+
+/// A packet as its sender made it.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Slot {
+    packet: Packet,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64, "one cache line per packet");
+
+/// Slots that are allocated at once. They are never moved.
+const SEGMENT: usize = 64;
+
+/// All packets that are on the road in a slice. A slot that falls free is used again while it is warm.
+#[derive(Default)]
+pub(crate) struct Cargo {
+    segments: Vec<Box<[Slot; SEGMENT]>>,
+    /// Slots that were in use at some time.
+    used: usize,
+    free: Vec<u32>,
+}
+
+impl Cargo {
+    /// Keeps a packet that sets off.
+    #[inline]
+    pub(crate) fn put(&mut self, packet: &Packet, uplinks: u32) -> Transit {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(packet),
+        };
+        self.slot(index).packet = *packet;
+        Transit::new(packet, index, uplinks)
+    }
+
+    /// A slot more.
+    #[cold]
+    fn grow(&mut self, packet: &Packet) -> u32 {
+        if self.used == self.segments.len() * SEGMENT {
+            self.segments.push(Box::new([Slot { packet: *packet }; SEGMENT]));
+        }
+        let index = self.used as u32;
+        assert!(index != NIL, "fewer packets on the road than numbers for them");
+        self.used += 1;
+        index
+    }
+
+    #[inline]
+    fn slot(&mut self, index: u32) -> &mut Slot {
+        &mut self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
+    }
+
+    /// A packet as it is now, with what switches did to it.
+    #[inline]
+    pub(crate) fn look(&mut self, transit: &Transit) -> &Packet {
+        let packet = &mut self.slot(transit.cargo()).packet;
+        packet.size = transit.size();
+        for (flag, bit) in SET_BY_SWITCHES {
+            packet.flags = packet.flags.with_if(transit.rest & bit != 0, flag);
+        }
+        if let Header::Data(data) = &mut packet.header {
+            data.wait = Wait { length: (transit.wait >> 32) as u32, link: transit.wait as u32 };
+        }
+        packet
+    }
+
+    /// A packet as its sender made it.
+    #[inline]
+    pub(crate) fn packet(&self, transit: &Transit) -> &Packet {
+        let index = transit.cargo() as usize;
+        &self.segments[index / SEGMENT][index % SEGMENT].packet
+    }
+
+    /// A packet is not on the road any more.
+    #[inline]
+    pub(crate) fn release(&mut self, transit: &Transit) {
+        self.free.push(transit.cargo());
+    }
+}

@@ -1,0 +1,334 @@
+//! One port at work: it queues, marks, trims or drops what comes to it, and sends on what leaves.
+
+use super::forward::Road;
+use super::watch::Sampler;
+use super::{Crossing, Cut, LinkFaults};
+use crate::port::{CONTROL, ColdPort, DATA, Limits, Port, flag};
+use crate::queue::Arena;
+use crate::road::{Cargo, Transit};
+use std::collections::{BTreeMap, VecDeque};
+use strandway_fabric::measure::{Captured, PacketCounters};
+use strandway_fabric::plan::Plan;
+use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
+use strandway_proto::packet::Wait;
+use strandway_proto::units::{Bytes, Rate, Time};
+
+/// A port, and the parts of its slice that it works with.
+pub(super) struct AtPort<'s> {
+    /// Its number in the slice.
+    pub(super) i: usize,
+    pub(super) port: &'s mut Port,
+    pub(super) limits: &'s Limits,
+    pub(super) colds: &'s mut [ColdPort],
+    pub(super) fifos: &'s mut [VecDeque<(u64, u32)>],
+    pub(super) arena: &'s mut Arena,
+    pub(super) cargo: &'s mut Cargo,
+    pub(super) packets: &'s mut PacketCounters,
+    pub(super) hops: &'s mut u64,
+    pub(super) sampler: &'s mut Sampler,
+    pub(super) faults: &'s mut BTreeMap<u32, LinkFaults>,
+    pub(super) captured: &'s mut Vec<Captured>,
+    pub(super) outbox: &'s mut [Vec<Crossing>],
+    pub(super) plan: &'s Plan,
+    pub(super) cut: &'s Cut,
+    pub(super) priority: bool,
+    pub(super) sampling: bool,
+    pub(super) cut_rate: u64,
+    pub(super) road: Road<'s>,
+}
+
+impl AtPort<'_> {
+    /// Makes sure that a lazy port with something to do is visited when it can next do it, at `from` or later.
+    #[inline]
+    pub(super) fn visit_later(&mut self, from: u64) {
+        if self.port.next_class().is_some() {
+            let time = self.port.busy_until.max(from);
+            self.road.calendar.visit(time, self.i as u32 - self.road.first_port);
+        }
+    }
+
+    /// Decides everything that happens at a lazy port before `until`: arrivals, in order, and departures.
+    #[inline]
+    pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
+        if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
+            return self.work_slowly(entries, from, until);
+        }
+        self.run(entries, from, until);
+    }
+
+    /// The same, for most ports.
+    #[inline(never)]
+    fn run(&mut self, entries: &[Transit], from: u64, until: u64) {
+        let mut entries = entries.iter();
+        let mut next = entries.next();
+        loop {
+            let now = next.map_or(until, |e| from.wrapping_add(e.offset()));
+            let (packet, start);
+            if self.port.busy_until < now
+                && let Some(class) = self.port.next_class()
+            {
+                start = self.port.busy_until;
+                packet = self.take(class, start);
+            } else {
+                let Some(arrival) = next else { return };
+                next = entries.next();
+                if self.port.busy_until > now || !self.port.is_empty() {
+                    let class = self.class_of(arrival);
+                    let room = if class == DATA { self.limits.data } else { self.limits.control };
+                    if self.port.queued[class] + u64::from(arrival.size()) <= room {
+                        self.append(*arrival, 0, class, now);
+                    } else {
+                        self.refuse(arrival, class, now);
+                    }
+                    continue;
+                }
+                start = now;
+                packet = *arrival;
+            }
+            self.transmit(packet, start);
+        }
+    }
+
+    #[inline(never)]
+    fn work_slowly(&mut self, entries: &[Transit], from: u64, until: u64) {
+        for entry in entries {
+            let time = from.wrapping_add(entry.offset());
+            self.sample(time);
+            self.enqueue(*entry, time);
+        }
+        self.sample(until);
+        self.drain(until);
+    }
+
+    /// A packet joins a lazy switch port at `now`.
+    #[inline(never)]
+    pub(super) fn enqueue(&mut self, packet: Transit, now: u64) {
+        if self.port.has(flag::DOWN) {
+            self.lose_packet(&packet);
+        } else if self.port.has(flag::FIFO) {
+            self.drain_fifo(now);
+            self.enqueue_fifo(packet, now);
+        } else {
+            self.run(&[packet.at(0, 0, 0)], now, now);
+        }
+    }
+
+    /// The class that a packet waits in.
+    #[inline]
+    pub(super) fn class_of(&self, packet: &Transit) -> usize {
+        if self.priority && packet.is_control() { CONTROL } else { DATA }
+    }
+
+    /// Puts a packet at the end of a class's queue, marking it if marks are set there.
+    #[inline(always)]
+    pub(super) fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
+        let port = &mut *self.port;
+        let mut packet = packet.waiting(stamp(now), ingress);
+        port.queued[class] += u64::from(packet.size());
+        if class == DATA {
+            port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
+            let ecn = self.limits.ecn.filter(|e| !e.at_dequeue);
+            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut packet);
+            }
+        }
+        port.waiting[class].push(self.arena, packet);
+    }
+
+    /// A packet does not fit its class. In a port with classes a coin decides whether a new data packet or the one at the tail
+    /// is trimmed (or, without trimming, dropped), as UEC's reference switch does, so that no sender is singled out by its
+    /// phase. A single queue drops the newcomer.
+    #[cold]
+    fn refuse(&mut self, packet: &Transit, class: usize, now: u64) {
+        let port = &mut *self.port;
+        let mut unlucky = packet.waiting(stamp(now), 0);
+        if class == CONTROL {
+            return self.drop_packet(packet);
+        }
+        if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
+            if let Some(tail) = port.waiting[DATA].back_mut(self.arena) {
+                let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
+                if queued <= self.limits.data {
+                    port.queued[DATA] = queued;
+                    std::mem::swap(tail, &mut unlucky);
+                }
+            }
+        }
+        if !self.trim(unlucky, unlucky.ingress(), now) {
+            self.drop_packet(&unlucky);
+        }
+    }
+
+    /// There is no room for a packet at this port.
+    #[cold]
+    pub(super) fn drop_packet(&mut self, packet: &Transit) {
+        self.port.counters.dropped += 1;
+        self.packets.dropped_control += u64::from(!packet.is_whole_data());
+        self.cargo.release(packet);
+    }
+
+    /// A fault at this port's link swallows a packet.
+    #[cold]
+    pub(super) fn lose_packet(&mut self, packet: &Transit) {
+        self.colds[self.i].lost += 1;
+        self.packets.lost += 1;
+        self.packets.lost_control += u64::from(!packet.is_whole_data());
+        self.cargo.release(packet);
+    }
+
+    /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
+    pub(super) fn trim(&mut self, unlucky: Transit, ingress: u32, now: u64) -> bool {
+        let Some(size) = self.limits.trim.filter(|_| unlucky.is_whole_data()) else { return false };
+        if self.port.queued[CONTROL] + u64::from(size) > self.limits.control {
+            return false;
+        }
+        let mut packet = unlucky;
+        packet.trim(size, self.port.has(flag::LAST));
+        self.port.counters.trimmed += 1;
+        // What it would have waited.
+        let wait = stamp(Rate(self.port.rate).time_for(Bytes(self.port.queued[DATA])).0);
+        waited(self.port, &mut packet, wait);
+        self.append(packet, ingress, CONTROL, now);
+        true
+    }
+
+    /// First in, first out, one class: the departure is known at once.
+    fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
+        let size = u32::from(packet.size());
+        let start = self.port.busy_until.max(now);
+        if self.port.busy_until > now || !self.fifos[self.i].is_empty() {
+            if self.port.queued[DATA] + u64::from(size) > self.limits.data {
+                return self.drop_packet(&packet);
+            }
+            self.port.queued[DATA] += u64::from(size);
+            let port = &mut *self.port;
+            waited(port, &mut packet, stamp(start - now));
+            port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
+            self.fifos[self.i].push_back((start, size));
+            let ecn = self.limits.ecn;
+            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut packet);
+            }
+        }
+        self.transmit(packet, start);
+    }
+
+    /// Takes out of a first-in-first-out port's count what has begun to leave before `until`.
+    fn drain_fifo(&mut self, until: u64) {
+        while let Some(&(start, bytes)) = self.fifos[self.i].front() {
+            if start >= until {
+                return;
+            }
+            self.fifos[self.i].pop_front();
+            self.port.queued[DATA] -= u64::from(bytes);
+        }
+    }
+
+    /// Decides every departure of a lazy port that begins before `until`.
+    #[inline]
+    pub(super) fn drain(&mut self, until: u64) {
+        if self.port.flags & (flag::EAGER | flag::FIFO) != 0 {
+            if self.port.has(flag::FIFO) {
+                self.drain_fifo(until);
+            }
+            return;
+        }
+        self.run(&[], 0, until);
+    }
+
+    /// Takes the first packet of a class's queue, marking it if marks are set there.
+    #[inline(always)]
+    pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
+        let mut packet = self.port.waiting[class].pop(self.arena).expect("a class that is next has a packet");
+        let port = &mut *self.port;
+        port.queued[class] -= u64::from(packet.size());
+        let since = packet.since();
+        waited(port, &mut packet, stamp(now).wrapping_sub(since));
+        if class == DATA {
+            let ecn = self.limits.ecn.filter(|e| e.at_dequeue);
+            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+                mark(port, &mut packet);
+            }
+        }
+        packet
+    }
+
+    /// A packet leaves from `start` on.
+    #[inline(always)]
+    pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
+        let port = &mut *self.port;
+        let end = start + port.transmission(packet.size());
+        port.busy_until = end;
+        port.counters.packets += 1;
+        port.counters.bytes += u64::from(packet.size());
+        *self.hops += 1;
+        // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
+        let time = if self.cut_rate != 0 && port.rate == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16)) + port.delay
+        } else {
+            end + port.delay
+        };
+        let (link, to) = (port.link, port.to);
+        if self.sampling {
+            self.sampler.left(port.group, start, u64::from(packet.size()));
+        }
+        if port.flags & flag::ON_DEPARTURE != 0 {
+            return self.depart_special(&packet, start, time);
+        }
+        self.road.send_on(time, link, to, packet, self.cargo);
+    }
+
+    /// Departures from ports whose link is faulty, recorded, or leads to another slice.
+    #[inline(never)]
+    fn depart_special(&mut self, packet: &Transit, start: u64, time: u64) {
+        let (link, to) = (self.port.link, self.port.to);
+        if self.port.has(flag::CAPTURED) {
+            self.capture(Time(start), link, packet);
+        }
+        if self.port.has(flag::FAULTY) {
+            let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
+            let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
+            if cut || faults.loses(start, &mut self.port.random) {
+                self.colds[self.i].bytes_down += if cut { u64::from(packet.size()) } else { 0 };
+                return self.lose_packet(packet);
+            }
+        }
+        if self.port.has(flag::REMOTE) {
+            let target = self.cut.slice_of(strandway_fabric::NodeId(to));
+            let rest = *self.cargo.look(packet);
+            self.cargo.release(packet);
+            self.outbox[target].push(Crossing::Packet { time, link, node: to, packet: rest });
+        } else {
+            self.road.send_on(time, link, to, *packet, self.cargo);
+        }
+    }
+
+    fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
+        let limit = self.plan.capture.as_ref().map_or(0, |c| c.limit);
+        // To the end of the last one's window: only then is it known which were the first.
+        let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
+        if limit > 0 && last.is_none_or(|l| at.0 < self.road.calendar.end_of(l.at.0)) {
+            // Which profile it is of, the end of the run looks up for all of them.
+            self.captured.push(Captured { at, link: LinkId(link), packet: *self.cargo.look(packet), profile: 0 });
+        }
+    }
+}
+
+/// When a packet began to wait, in units of 1,024 ps.
+#[inline]
+pub(super) fn stamp(now: u64) -> u32 {
+    (now >> Wait::SHIFT) as u32
+}
+
+#[inline]
+fn mark(port: &mut Port, packet: &mut Transit) {
+    packet.mark();
+    port.counters.marked += 1;
+}
+
+/// A packet has waited here for this long, in units of 1,024 ps.
+#[inline]
+fn waited(port: &Port, packet: &mut Transit, length: u32) {
+    let last = if port.has(flag::LAST) { Wait::LAST_HOP } else { 0 };
+    packet.waited(length, port.link | last);
+}
