@@ -24,6 +24,8 @@ pub struct Group {
     pub first_message: u32,
     /// The number of the first channel from rank 0 to its first peer.
     pub first_channel: u32,
+    /// Connections open at first use and close behind the last message, rather than being open from the start.
+    pub on_demand: bool,
     /// The profile of all connections: an index into the plan's.
     pub profile: u16,
     /// What notes call this collective.

@@ -26,6 +26,8 @@ pub struct Participant<'a> {
     /// Pieces that have arrived, and that have been acknowledged, of messages that are not whole: message and count.
     arrived: Vec<(u32, u32)>,
     acknowledged: Vec<(u32, u32)>,
+    /// Pieces that were the last on their channels, which are to be closed.
+    closing: VecDeque<(u32, u32)>,
     notes: VecDeque<Mark>,
     received: bool,
     finished: bool,
@@ -67,6 +69,7 @@ impl<'a> Participant<'a> {
             begun: false,
             arrived: Vec::new(),
             acknowledged: Vec::new(),
+            closing: VecDeque::new(),
             notes: VecDeque::new(),
             received: false,
             finished: false,
@@ -97,6 +100,9 @@ impl Application for Participant<'_> {
             Event::Sent { message } => {
                 let Some((_, index, _)) = self.group.piece_of(message.0).filter(|p| p.0 == self.rank) else { return };
                 if count(pieces, &mut self.acknowledged, index) {
+                    if self.group.on_demand && self.group.schedule.is_last_to_peer(index) {
+                        self.closing.extend((0..pieces).map(|piece| (index, piece)));
+                    }
                     // A message that this rank has not posted is nobody's: it changes nothing.
                     let _ = self.member.handle_sent(self.group.schedule.place(index));
                 }
@@ -130,6 +136,10 @@ impl Application for Participant<'_> {
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
         if let Some(mark) = self.notes.pop_front() {
             return Some(Action::Note(Note { program: self.group.number, member: self.rank.0, mark }));
+        }
+        if let Some((index, piece)) = self.closing.pop_front() {
+            let send = self.group.schedule.send(self.rank, index);
+            return Some(Action::Close { channel: self.group.channel(self.rank, &send, piece) });
         }
         if !self.begun || (self.free > 0 && self.allowed == 0) {
             return None;

@@ -171,6 +171,11 @@ impl<'a> Programs<'a> {
         self.groups[group as usize].numbers().contains(&message).then_some(group as usize)
     }
 
+    /// The profile that a message travels by.
+    pub fn profile_of(&self, message: u32) -> u16 {
+        self.group_of(message).map_or(0, |group| self.groups[group].profile)
+    }
+
     /// Does one host's program ever signal another's?
     pub fn signals(&self) -> bool {
         self.flows.signals()

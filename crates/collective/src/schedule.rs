@@ -262,6 +262,12 @@ impl Schedule {
         }
     }
 
+    /// Is the end of this message the last thing between its sender and that peer? Only where every peer gets one message; other
+    /// ranks keep to few peers until the end.
+    pub const fn is_last_to_peer(&self, index: u32) -> bool {
+        matches!(self.algorithm, Algorithm::AllToAll { .. }) && index % self.parts == self.parts - 1
+    }
+
     /// The length of the shortest message, bytes.
     pub fn shortest(&self) -> u64 {
         // The first blocks and parts are the longer ones where they differ.

@@ -32,6 +32,8 @@ pub struct Measurements {
     pub waits: Vec<Waits>,
     /// Per connection, in the plan's order: the sender's and the receiver's counters added up.
     pub connections: Vec<strandway_proto::ConnectionStats>,
+    /// The same of all connections together that opened at first use.
+    pub opened: strandway_proto::ConnectionStats,
     /// Sums over all.
     pub packets: PacketCounters,
     /// Per directed link, in the topology's order.

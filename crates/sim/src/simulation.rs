@@ -70,8 +70,12 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
     };
+    let mut opened = ConnectionStats::NONE;
+    for slice in &mut slices {
+        opened += slice.count_opened();
+    }
     let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.fingerprints).copied().collect();
-    let mut measured = merge(plan, &cut, slices, end, Time(simulated));
+    let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
     measured
@@ -126,7 +130,14 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     });
 }
 
-fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Time) -> Measurements {
+fn merge(
+    plan: &Plan,
+    cut: &Cut,
+    slices: Vec<Slice<'_>>,
+    opened: ConnectionStats,
+    end: End,
+    simulated: Time,
+) -> Measurements {
     let mut m = Measurements {
         end,
         simulated,
@@ -178,7 +189,8 @@ fn merge(plan: &Plan, cut: &Cut, slices: Vec<Slice<'_>>, end: End, simulated: Ti
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));
     name_profiles(plan, cut, &mut m.captured);
-    for c in &m.connections {
+    m.opened = opened;
+    for c in m.connections.iter().chain([&m.opened]) {
         m.packets.sent += c.sent;
         m.packets.delivered += c.delivered;
         m.packets.retransmitted += c.retransmitted;

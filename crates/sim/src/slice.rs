@@ -28,6 +28,7 @@ use crate::road::{Cargo, Transit};
 use crate::route::Router;
 use host::Host;
 use seat::Posted;
+use setup::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use strandway_collective::{AnyApplication, FlowTable, Programs};
@@ -36,7 +37,9 @@ use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::LinkId;
+use strandway_proto::ConnectionId;
 use strandway_proto::Packet;
+use strandway_proto::application::Channel;
 use strandway_proto::rng::Random;
 
 pub(crate) use layout::Layout;
@@ -175,6 +178,11 @@ pub(crate) struct Slice<'a> {
     /// Messages without a row: what became of those of each collective, and, host by host, since when each is under way.
     pub(crate) tallies: Vec<Tally>,
     open: Vec<Vec<(u32, u64)>>,
+    /// Host by host: our ends of channels that opened at first use, and how many ends were opened so.
+    opened: Vec<BTreeMap<Channel, ConnectionId>>,
+    openings: Vec<u32>,
+    /// The world as connections of each profile see it.
+    environments: Vec<World>,
     all_programs: &'a Programs<'a>,
     /// Flows that this slice's hosts send, and where the time of those went that ended.
     under_way: BTreeMap<u32, Posted>,

@@ -271,7 +271,7 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd
         finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),
         never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64 + more(|p| p.total - p.started()),
         bytes: experiment.messages.iter().map(|m| m.bytes).sum::<u64>() + more(|p| p.bytes),
-        delivered_bytes: measured.connections.iter().map(|c| c.delivered_bytes).sum(),
+        delivered_bytes: delivered(measured),
         unfinished: unfinished.collect(),
         waiting: pairs()
             .filter(|(_, l)| l.started.is_none())
@@ -289,15 +289,20 @@ fn waits(experiment: &Experiment, message: &Message) -> Option<String> {
     Some(format!("{} waits for trigger {name}", experiment.message_name(message)))
 }
 
+/// Payload bytes that arrived for the first time.
+fn delivered(measured: &Measurements) -> u64 {
+    measured.connections.iter().chain([&measured.opened]).map(|c| c.delivered_bytes).sum()
+}
+
 fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {
-    let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
+    let bytes = delivered(measured);
     let tallies = || measured.tallies.iter().filter(|t| t.started > 0);
     let first =
         lives.iter().filter_map(|l| l.started).chain(tallies().filter_map(|t| t.first)).min().unwrap_or_default();
     let last = if tallies().next().is_none() && lives.iter().all(|l| l.received.is_some()) {
         lives.iter().filter_map(|l| l.received).max().unwrap_or_default()
     } else {
-        measured.last_arrival
+        tallies().filter_map(|t| t.last).max().unwrap_or_default().max(measured.last_arrival)
     };
     let span = last.since(first);
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };

@@ -1,7 +1,6 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
-use super::generate::{MESSAGES_MAX, Maker, ROWS_MAX, fits};
-use super::workload::FLOWS_MAX;
+use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -200,13 +199,11 @@ impl Maker<'_> {
             return self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
         }
         let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
-        if channels > FLOWS_MAX {
-            let what = format!("opens more than {FLOWS_MAX} connections");
-            return self.context.sink.add(&self.workload.section, "", what, "lower hosts, ranks, group or connections");
-        }
+        // Rows name connections of the plan; so do lists of ordered ones.
+        let on_demand = tallied && channels > CHANNELS_MAX;
         let groups = ranks / size;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
-            let (placed, messages) = self.group(&schedule, hosts, tallied);
+            let (placed, messages) = self.group(&schedule, hosts, (tallied, on_demand));
             self.traffic.groups.push(placed);
             let (name, group) = match groups {
                 1 => (self.workload.class.clone(), None),
@@ -260,7 +257,8 @@ impl Maker<'_> {
     }
 
     /// One collective on these hosts: its connections, and, unless it is `tallied`, a row for every message and every piece.
-    fn group(&mut self, schedule: &Schedule, hosts: &[HostId], tallied: bool) -> (Group, Range<usize>) {
+    fn group(&mut self, schedule: &Schedule, hosts: &[HostId], how: (bool, bool)) -> (Group, Range<usize>) {
+        let (tallied, on_demand) = how;
         let first = self.traffic.messages.len();
         let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
         let group = Group {
@@ -270,9 +268,13 @@ impl Maker<'_> {
             connections: self.workload.common.connections,
             first_message: self.traffic.flows.len() as u32,
             first_channel: self.traffic.connections.len() as u32,
+            on_demand,
             profile: self.profile,
             number: self.traffic.groups.len() as u32,
         };
+        if on_demand {
+            return (group, first..first);
+        }
         if tallied {
             for rank in (0..schedule.ranks()).map(Rank) {
                 for peer in 0..schedule.peers() {

@@ -22,6 +22,10 @@ use strandway_proto::{HostId, Profile};
 /// to a million flows, and a million rows take some 250 MB.
 pub(super) const ROWS_MAX: u64 = 1 << 20;
 
+/// Collectives without rows whose ranks have more connections than this open them at first use. Ours: an open connection takes
+/// up to 2 kB.
+pub(super) const CHANNELS_MAX: u64 = 1 << 18;
+
 /// Messages have 32-bit numbers, with or without rows.
 pub(super) const MESSAGES_MAX: u64 = u32::MAX as u64 - (FLOWS_MAX + 1);
 
@@ -101,6 +105,12 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     for (group, _) in traffic.groups.iter_mut().zip(&traffic.collectives).filter(|(_, c)| c.tallied) {
         group.first_message = next;
         next += group.messages() as u32;
+    }
+    // And so are channels that open at first use, behind the connections of the plan.
+    let mut channel = traffic.connections.len() as u32;
+    for group in traffic.groups.iter_mut().filter(|g| g.on_demand) {
+        group.first_channel = channel;
+        channel = channel.wrapping_add(group.channels() as u32);
     }
     traffic
 }

@@ -31,6 +31,19 @@ impl Endpoint {
         &self.closed_stats
     }
 
+    /// What connections counted that are closed by now or whose slot is `first` or a later one.
+    pub fn stats_from(&self, first: u32) -> ConnectionStats {
+        let mut sum = self.closed_stats;
+        for slot in first as usize..self.connections.slots() {
+            match self.connections.seat(slot) {
+                Seat::Awake(connection) => sum += connection.record.stats,
+                Seat::Asleep(husk) => sum += *husk.stats(),
+                Seat::Closing(_) | Seat::Free => {}
+            }
+        }
+        sum
+    }
+
     /// Where a connection's time went up to `now`, as a sender. The difference of two readings adds up to the time between
     /// them.
     ///

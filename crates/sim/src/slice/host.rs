@@ -8,7 +8,7 @@ use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Endpoint, PathId, Ports};
+use strandway_proto::{Endpoint, Handled, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
@@ -167,15 +167,17 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         host.now = now;
         host.ask_again_at = 0;
-        if self.sampling {
+        // The series of payload do not know channels that open at first use.
+        if self.sampling && !packet.connection.is_by_source() {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
             host.endpoint.handle_packet(Time(now), packet);
             let news = host.endpoint.stats(packet.connection).delivered_bytes - before;
             if news > 0 {
                 self.sampler.delivered(h, now, packet, news);
             }
-        } else {
-            host.endpoint.handle_packet(Time(now), packet);
+        } else if host.endpoint.handle_packet(Time(now), packet) == Handled::Unknown {
+            let packet = *packet;
+            self.accept(h, now, &packet);
         }
         let is_data = transit.is_data();
         self.cargo.release(transit);

@@ -1,12 +1,16 @@
 //! The seat of a host's program: what it is told, what it does, and where the time of its flows goes.
 
 use super::{Crossing, Slice};
+use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
+use strandway_proto::ConnectionStats;
 use strandway_proto::account::Spent;
 use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::packet::Header;
+use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
-use strandway_proto::{ConnectionId, Event as Told, Message, MessageId};
+use strandway_proto::{ConnectionId, Event as Told, HostId, Message, MessageId, OpenConnection, Packet};
 
 /// A flow that is under way.
 pub(super) struct Posted {
@@ -105,7 +109,8 @@ impl Slice<'_> {
                         self.outbox[target].push(Crossing::Signal { time: at.0, to: to.0, order, word });
                     }
                 }
-                Action::Letter { .. } | Action::Close { .. } | Action::Note(_) => {}
+                Action::Close { channel } => self.close(h, channel, now),
+                Action::Letter { .. } | Action::Note(_) => {}
             }
         }
         let host = &mut self.hosts[h];
@@ -118,9 +123,61 @@ impl Slice<'_> {
         self.calendar.note(time, self.host_stop(to), self.sources.signal + order, word);
     }
 
-    /// Our end of a channel.
-    fn connection(&self, channel: Channel) -> ConnectionId {
-        self.cut.ends[channel.number as usize].0
+    /// Our end of a channel, which opens now if it is not open.
+    fn connection(&mut self, h: usize, channel: Channel, now: u64) -> ConnectionId {
+        if let Some(&(ours, _)) = self.cut.ends.get(channel.number as usize) {
+            return ours;
+        }
+        if let Some(&ours) = self.opened[h].get(&channel) {
+            return ours;
+        }
+        let open = self.opening(h, channel.peer, channel.profile, None);
+        let ours = self.hosts[h].endpoint.open(Time(now), open);
+        self.opened[h].insert(channel, ours);
+        ours
+    }
+
+    /// What it takes to open an end of a connection that is not in the plan.
+    fn opening(
+        &mut self,
+        h: usize,
+        peer: HostId,
+        profile: u16,
+        peer_connection: Option<ConnectionId>,
+    ) -> OpenConnection {
+        let host = HostId(self.first_host + h as u32);
+        let profile = usize::from(profile).min(self.plan.profiles.len() - 1);
+        // Streams of connections of the plan have numbers far below.
+        let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.openings[h]);
+        self.openings[h] += 1;
+        OpenConnection {
+            profile: Arc::clone(&self.plan.profiles[profile]),
+            environment: self.environments[profile].between(&self.plan.topology, host, peer),
+            peer,
+            peer_connection,
+            random: Random::new(self.plan.seed, StreamKind::Connection, stream),
+        }
+    }
+
+    /// The first packet of a connection that a peer has opened is here: opens our end with the profile of the program that sent
+    /// it.
+    #[cold]
+    pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
+        let profile = match packet.header {
+            Header::Data(data) => self.all_programs.profile_of(data.message.0),
+            _ => 0,
+        };
+        let open = self.opening(h, packet.source, profile, Some(packet.connection));
+        let endpoint = &mut self.hosts[h].endpoint;
+        endpoint.accept(Time(now), open);
+        endpoint.handle_packet(Time(now), packet);
+    }
+
+    /// A program closes a channel that opened at first use.
+    fn close(&mut self, h: usize, channel: Channel, now: u64) {
+        if let Some(ours) = self.opened[h].remove(&channel) {
+            self.hosts[h].endpoint.close(Time(now), ours);
+        }
     }
 
     /// A program posts a message.
@@ -135,7 +192,7 @@ impl Slice<'_> {
             }
         }
         self.fingerprints[h].add([STARTED, u64::from(flow), now]);
-        let connection = self.connection(channel);
+        let connection = self.connection(h, channel, now);
         let host = &mut self.hosts[h];
         let accounts = self.plan.accounts && (flow as usize) < self.plan.flows.len();
         let behind = accounts && host.endpoint.has_unsent(connection);
@@ -188,6 +245,20 @@ impl Slice<'_> {
             let h = (source.0 - self.first_host) as usize;
             self.end_flow(h, flow, now.max(self.hosts[h].now));
         }
+    }
+
+    /// What connections counted that opened at first use. Every host's share becomes part of its fingerprint.
+    pub(crate) fn count_opened(&mut self) -> ConnectionStats {
+        let mut sum = ConnectionStats::NONE;
+        for h in (0..self.hosts.len()).filter(|&h| self.openings[h] > 0) {
+            let planned = self.cut.planned[self.first_host as usize + h];
+            let s = self.hosts[h].endpoint.stats_from(planned);
+            let counters =
+                [s.sent, s.retransmitted, s.acks, s.delivered_bytes, s.duplicates, s.marked, s.trimmed, s.timeouts];
+            self.fingerprints[h].add(counters);
+            sum += s;
+        }
+        sum
     }
 
     /// Have the programs of all hosts done what they set out to do?

@@ -42,6 +42,8 @@ pub(crate) struct Cut {
     pub(crate) reverse: Vec<u32>,
     /// Each connection's number at its source and at its destination.
     pub(crate) ends: Vec<(ConnectionId, ConnectionId)>,
+    /// How many ends of connections of the plan each host has: they have the first numbers.
+    pub(crate) planned: Vec<u32>,
 }
 
 impl Cut {
@@ -90,7 +92,7 @@ impl Cut {
             *n += 1;
             ConnectionId(*n - 1)
         };
-        let ends = plan.connections.iter().map(|c| (number(c.source), number(c.destination))).collect();
+        let ends: Vec<_> = plan.connections.iter().map(|c| (number(c.source), number(c.destination))).collect();
         Cut {
             slices,
             link_bases: topology.link_bases(),
@@ -100,6 +102,7 @@ impl Cut {
             nodes,
             reverse,
             ends,
+            planned: next,
         }
     }
 
@@ -125,6 +128,16 @@ fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
         0..=2 => [0; 2],
         3..=4 => [count(topology.leaf_up()), 0],
         _ => [count(topology.leaf_up()), count(topology.spine_up())],
+    }
+}
+
+/// The world as a connection of one profile sees it, its ends aside.
+pub(super) struct World(Environment);
+
+impl World {
+    /// The same with its ends.
+    pub(super) fn between(&self, topology: &Topology, from: HostId, to: HostId) -> Environment {
+        Environment { uplinks: uplinks(topology, from, to), ..self.0 }
     }
 }
 
@@ -196,6 +209,9 @@ impl<'a> Slice<'a> {
             records,
             tallies: vec![Tally::default(); programs.groups()],
             open: vec![Vec::new(); cut.nodes[index][0].len()],
+            opened: vec![BTreeMap::new(); cut.nodes[index][0].len()],
+            openings: vec![0; cut.nodes[index][0].len()],
+            environments: plan.profiles.iter().map(|p| World(environment(topology, &plan.ports, p))).collect(),
             all_programs: programs,
             under_way: BTreeMap::new(),
             times: Vec::new(),
@@ -329,8 +345,6 @@ impl<'a> Slice<'a> {
             .zip(&self.programs)
             .map(|(h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0))
             .collect();
-        let environments: Vec<Environment> =
-            self.plan.profiles.iter().map(|p| environment(&self.plan.topology, &self.plan.ports, p)).collect();
         for (index, (connection, &(at_source, at_destination))) in
             self.plan.connections.iter().zip(&self.cut.ends).enumerate()
         {
@@ -346,10 +360,7 @@ impl<'a> Slice<'a> {
                         Time::ZERO,
                         OpenConnection {
                             profile: Arc::clone(&self.plan.profiles[profile]),
-                            environment: Environment {
-                                uplinks: uplinks(&self.plan.topology, host, peer),
-                                ..environments[profile]
-                            },
+                            environment: self.environments[profile].between(&self.plan.topology, host, peer),
                             peer,
                             peer_connection: Some(peer_connection),
                             random,
