@@ -18,15 +18,15 @@ pub(crate) struct Note {
 
 /// Neighbours that are visited together: `1 << GROUP_SHIFT`. Their state and what comes to them in a window fit the cache
 /// of a core.
-const GROUP_SHIFT: u32 = 6;
+const GROUP_SHIFT: u32 = 7;
 /// Ports or hosts of a group.
 pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 
 /// At most so many windows ahead are kept in the ring; what lies beyond costs more.
 const WINDOWS_MAX: u64 = 1024;
 
-/// Entries in a block: 1 KiB.
-const BLOCK: usize = 32;
+/// Entries in a block: 2 KiB.
+const BLOCK: usize = 64;
 
 /// A visit to one stop in one window, where it is kept as an entry.
 const VISIT: u32 = u32::MAX;
@@ -335,7 +335,7 @@ impl Calendar {
 }
 
 /// The entries of each stop are put into at most `1 << BUCKET_BITS` buckets of time before they are sorted.
-const BUCKET_BITS: u32 = 5;
+const BUCKET_BITS: u32 = 4;
 /// Entries per bucket that are aimed at.
 const BUCKET: usize = 1;
 

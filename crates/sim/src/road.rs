@@ -35,6 +35,8 @@ mod bit {
     pub(super) const TRIMMED: u64 = 8 << 8;
     /// ... and it was the last one before the receiver.
     pub(super) const TRIMMED_AT_LAST_HOP: u64 = 16 << 8;
+    /// Any of those that switches set.
+    pub(super) const BY_SWITCHES: u64 = CE | TRIMMED | TRIMMED_AT_LAST_HOP;
 }
 
 /// The flags that switches set.
@@ -237,9 +239,11 @@ impl Cargo {
     #[inline]
     pub(crate) fn look(&mut self, transit: &Transit) -> &Packet {
         let packet = &mut self.slot(transit.cargo()).packet;
-        packet.size = transit.size();
-        for (flag, bit) in SET_BY_SWITCHES {
-            packet.flags = packet.flags.with_if(transit.rest & bit != 0, flag);
+        if transit.rest & bit::BY_SWITCHES != 0 {
+            packet.size = transit.size();
+            for (flag, bit) in SET_BY_SWITCHES {
+                packet.flags = packet.flags.with_if(transit.rest & bit != 0, flag);
+            }
         }
         if let Header::Data(data) = &mut packet.header {
             data.wait = Wait { length: (transit.wait >> 32) as u32, link: transit.wait as u32 };

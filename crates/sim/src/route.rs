@@ -14,6 +14,8 @@ pub(crate) struct Router {
     hosts: u32,
     planes: u32,
     hosts_per_leaf: u32,
+    /// Divides by that.
+    leaf_inverse: u64,
     leaf_node: u32,
     spine_node: u32,
     core_node: u32,
@@ -77,6 +79,7 @@ impl Router {
             hosts: topology.hosts(),
             planes: u32::from(topology.planes()),
             hosts_per_leaf: shape.hosts_per_leaf,
+            leaf_inverse: inverse(shape.hosts_per_leaf),
             leaf_node,
             spine_node,
             core_node,
@@ -178,13 +181,13 @@ impl Router {
     #[inline]
     pub(crate) fn uplinks(&self, packet: &Packet) -> u32 {
         let plane = u32::from(packet.path.port());
-        let leaf = packet.source.0 / self.hosts_per_leaf;
+        let leaf = self.leaf_of(packet.source.0);
         let node = self.leaf_node + leaf * self.planes + plane;
-        let ways = self.ways(node, packet.destination.0);
-        if ways.up.is_none() {
+        if self.leaf_of(packet.destination.0) == leaf {
             return 0;
         }
-        let uplink = self.choose(node, packet, &ways, 0);
+        let up = Some(Tier::Leaf(node - self.leaf_node));
+        let uplink = self.choose(node, packet, &Ways { first: 0, count: self.leaf_up, up }, 0);
         if self.spine_up == 0 {
             return uplink;
         }
@@ -192,6 +195,12 @@ impl Router {
         let node = self.spine_node + spine * self.planes + plane;
         let ways = self.ways(node, packet.destination.0);
         if ways.up.is_none() { uplink } else { uplink | self.choose(node, packet, &ways, 0) << 16 }
+    }
+
+    /// The leaves of a host have this number in their planes.
+    #[inline]
+    fn leaf_of(&self, host: u32) -> u32 {
+        divide(host, self.leaf_inverse)
     }
 
     /// The port that a packet leaves `node` by, where routing knows of no dead link.
@@ -202,7 +211,7 @@ impl Router {
     }
 
     /// The place of that port, where `node` is a switch of this slice.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place(&self, node: u32, packet: &Transit, cargo: &Cargo) -> u32 {
         let gate = &self.gates[(node - self.hosts) as usize];
         let below = gate.below(packet.destination());
@@ -211,11 +220,16 @@ impl Router {
         } else if gate.bundle == 1 {
             gate.down + below
         } else {
-            let ways = self.ways(node, packet.destination());
-            gate.down + ways.within + self.choice(node, packet, &ways, cargo)
+            gate.down + below * gate.bundle + self.choose_down(node, cargo.packet(packet))
         };
         debug_assert_eq!(place as usize, self.layout.place(self.link(node, packet, cargo)), "at node {node}");
         place
+    }
+
+    /// Which of parallel links that lead down a packet takes.
+    #[inline(never)]
+    fn choose_down(&self, node: u32, packet: &Packet) -> u32 {
+        self.choose(node, packet, &self.ways(node, packet.destination.0), 0)
     }
 
     /// Which of the ways a packet takes whose uplinks are known. Among parallel links that lead down it has to be asked.
@@ -238,10 +252,10 @@ impl Router {
             let base = self.leaf_link + switch * self.leaf_ports;
             if switch / self.planes == leaf {
                 let within = destination % self.hosts_per_leaf;
-                return Ways { first: base + within, within, count: 1, up: None };
+                return Ways { first: base + within, count: 1, up: None };
             }
             let up = Some(Tier::Leaf(switch));
-            return Ways { first: base + self.hosts_per_leaf, within: 0, count: self.leaf_up, up };
+            return Ways { first: base + self.hosts_per_leaf, count: self.leaf_up, up };
         }
         if node < self.core_node {
             let switch = node - self.spine_node;
@@ -250,17 +264,17 @@ impl Router {
             if self.spine_up != 0 {
                 if leaf / self.leaves_per_pod != switch / self.planes / self.spines_per_pod {
                     let up = Some(Tier::Spine(switch));
-                    return Ways { first: base + self.spine_down, within: 0, count: self.spine_up, up };
+                    return Ways { first: base + self.spine_down, count: self.spine_up, up };
                 }
                 within = leaf % self.leaves_per_pod;
             }
             let within = within * self.leaf_bundle;
-            return Ways { first: base + within, within, count: self.leaf_bundle, up: None };
+            return Ways { first: base + within, count: self.leaf_bundle, up: None };
         }
         let base = self.core_link + (node - self.core_node) * self.core_ports;
         let pod = leaf / self.leaves_per_pod;
         let within = pod * self.core_bundle;
-        Ways { first: base + within, within, count: self.core_bundle, up: None }
+        Ways { first: base + within, count: self.core_bundle, up: None }
     }
 
     /// Which of the ways a packet takes.
@@ -312,8 +326,6 @@ impl Router {
 /// Equal ports to choose from.
 struct Ways {
     first: u32,
-    /// Of those that lead down: the first one's number among the switch's.
-    within: u32,
     count: u32,
     /// They lead up from this switch.
     up: Option<Tier>,
@@ -341,11 +353,17 @@ impl Gate {
     /// The number of the host, leaf or pod below where a host is; `count` or more if it is not below.
     #[inline]
     fn below(&self, host: u32) -> u32 {
-        (((u128::from(host) * u128::from(self.inverse)) >> 63) as u32).wrapping_sub(self.first)
+        divide(host, self.inverse).wrapping_sub(self.first)
     }
 }
 
-/// For dividing 32-bit numbers: see [`Gate::below`].
+/// Divides by the divisor whose inverse this is.
+#[inline]
+fn divide(number: u32, inverse: u64) -> u32 {
+    ((u128::from(number) * u128::from(inverse)) >> 63) as u32
+}
+
+/// 2^63 divided by a number, rounded up: dividing by it is exact for all numbers of 32 bits.
 fn inverse(divisor: u32) -> u64 {
     (1u64 << 63).div_ceil(u64::from(divisor))
 }

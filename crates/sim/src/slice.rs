@@ -289,6 +289,9 @@ impl<'a> Slice<'a> {
                     if let Some(next) = self.ports.get(port + FETCH_PORTS) {
                         std::hint::black_box(next.waiting[DATA].touch(&self.arena));
                     }
+                    if let Some(later) = self.ports.get(port + 2 * FETCH_PORTS) {
+                        std::hint::black_box(later.busy_until);
+                    }
                     self.visit_port(port, entries, from, until);
                 }
                 Some(host) => {

@@ -145,13 +145,15 @@ impl AtPort<'_> {
         if class == CONTROL {
             return self.drop_packet(packet);
         }
-        if self.priority && !port.waiting[DATA].is_empty() && port.random.chance(0.5) {
-            if let Some(tail) = port.waiting[DATA].back_mut(self.arena) {
-                let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
-                if queued <= self.limits.data {
-                    port.queued[DATA] = queued;
-                    std::mem::swap(tail, &mut unlucky);
-                }
+        if self.priority
+            && !port.waiting[DATA].is_empty()
+            && port.random.chance(0.5)
+            && let Some(tail) = port.waiting[DATA].back_mut(self.arena)
+        {
+            let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
+            if queued <= self.limits.data {
+                port.queued[DATA] = queued;
+                std::mem::swap(tail, &mut unlucky);
             }
         }
         if !self.trim(unlucky, unlucky.ingress(), now) {
