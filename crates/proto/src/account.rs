@@ -117,6 +117,7 @@ impl core::ops::AddAssign for Spent {
 
 /// A sender's clock: what it does, and since when.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Clock {
     spent: Spent,
     since: Time,
@@ -177,9 +178,12 @@ impl Wait {
 
 /// What the data packets of a connection met on their way, as its receiver sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Waits {
     /// Data packets that arrived, trimmed ones included.
     pub packets: u64,
+    /// When payload arrived last that was not here yet.
+    pub last_arrival: Time,
     /// The longest waits of packets that waited longest at the link to the receiver, added up.
     pub last_hop: Span,
     /// The longest waits of all other packets.
@@ -192,8 +196,6 @@ pub struct Waits {
     pub lead: u64,
     /// Whole data packets thrown away though they were not here yet: out of order (go-back-N), or beyond the window.
     pub discarded: u64,
-    /// When payload arrived last that was not here yet.
-    pub last_arrival: Time,
 }
 
 impl Waits {

@@ -11,6 +11,7 @@ use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSamp
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
 use crate::path::{AnyPath, PathFeedback, PathSelector};
+use crate::profile::Profile;
 use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability, Settled};
 use crate::rng::Random;
 use crate::units::{Bytes, Span, Time};
@@ -46,43 +47,52 @@ enum Idle {
 /// Control packets that an input calls for, in order.
 pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
-/// Both directions of one connection.
+/// Both directions of one connection. What every packet needs comes first and lies side by side: two cache lines.
+#[repr(C)]
 pub(crate) struct Connection {
-    kind: Arc<Kind>,
-    /// The stream of its opening, for the path selector.
-    random: Random,
-    peer: HostId,
-    /// As its packets name it.
-    peer_connection: ConnectionId,
-    base_rtt: Span,
+    /// The kind's profile: endpoints share it, so it stays in the cache.
+    profile: Arc<Profile>,
     /// What the reliability wants: asked after everything that may change it ([`Connection::look`]).
     outlook: Outlook,
     /// The congestion window, wire bytes; for a shared one, as it was when this connection last had it in hand.
     window: u64,
+    peer: HostId,
+    /// As its packets name it.
+    peer_connection: ConnectionId,
     /// A full packet, wire bytes.
     packet: u32,
+    burst_path: PathId,
+    /// Packets that may still follow the last one on its path.
+    burst_left: u16,
+    idle: Idle,
+    /// Is it in the endpoint's ready list?
+    pub(crate) ready: bool,
     /// See [`Kind`].
     watches_paths: bool,
     paces: bool,
-    pace_at: Time,
+    shuns: bool,
+    retries_elsewhere: bool,
+    // The second line.
     /// What it counts.
     pub(crate) record: Box<Record>,
-    pub(crate) reliability: AnyReliability,
-    congestion: AnyCongestion,
-    path: AnyPath,
-    pub(crate) receiver: AnyReceiver,
-    /// Is it in the endpoint's ready list?
-    pub(crate) ready: bool,
-    idle: Idle,
-    /// Packets that may still follow the last one on its path.
-    burst_left: u16,
-    burst_path: PathId,
+    pace_at: Time,
     /// Time of its valid entry in the endpoint's timer heap.
     pub(crate) timer: Time,
     /// Time of the entry that is valid when that one is gone.
     pub(crate) timer_behind: Time,
     /// What it takes to share a window; `None` before the first message, and where windows are not shared.
     pub(crate) sharing: Option<Box<Sharing>>,
+    base_rtt: Span,
+    host: HostId,
+    /// When the endpoint looks whether it is still used.
+    pub(crate) look_at: Time,
+    pub(crate) reliability: AnyReliability,
+    path: AnyPath,
+    congestion: AnyCongestion,
+    pub(crate) receiver: AnyReceiver,
+    kind: Arc<Kind>,
+    /// The stream of its opening, for the path selector.
+    random: Random,
 }
 
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
@@ -97,7 +107,12 @@ impl Connection {
             packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
             watches_paths: kind.watches_paths,
             paces: kind.paces,
+            shuns: kind.shuns,
+            retries_elsewhere: kind.retries_elsewhere,
+            host: kind.host,
+            profile: Arc::clone(profile),
             random,
+            look_at: Time::NEVER,
             peer: peer.0,
             peer_connection: peer.1,
             base_rtt: environment.base_rtt,
@@ -229,7 +244,7 @@ impl Connection {
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
         Packet {
-            source: self.kind.host,
+            source: self.host,
             destination: self.peer,
             connection: self.peer_connection,
             path,
@@ -240,7 +255,7 @@ impl Connection {
     }
 
     pub(crate) fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
-        self.packet(path, self.kind.transport.control as u16, flags, header)
+        self.packet(path, self.profile.transport.control as u16, flags, header)
     }
 
     /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
@@ -284,7 +299,7 @@ impl Connection {
             self.record.clock.turn_to(now, Doing::Line);
             return Polled::NoPort;
         };
-        let header = self.kind.transport.header as u16;
+        let header = self.profile.transport.header as u16;
         let Some((segment, outlook)) = self.reliability.send(now, path, header) else {
             unreachable!("a reliability that has a next packet gives it")
         };
@@ -308,7 +323,7 @@ impl Connection {
         record.clock.heard = now;
         record.clock.turn_to(now, doing);
         let full = in_flight.0 + u64::from(self.packet) > self.window;
-        let turn = self.kind.transport.ack_every.0;
+        let turn = self.profile.transport.ack_every.0;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)
@@ -330,7 +345,7 @@ impl Connection {
         self.pace_at = match self.congestion.rate(now) {
             // What it fell behind by, up to the slack, it may catch up.
             Some(rate) => {
-                let earliest = Time(now.0.saturating_sub(self.kind.transport.pace_slack.0));
+                let earliest = Time(now.0.saturating_sub(self.profile.transport.pace_slack.0));
                 self.pace_at.max(earliest) + rate.time_for(bytes)
             }
             None => now,
@@ -349,14 +364,14 @@ impl Connection {
         let mut path = self.path.next(now, free)?;
         // What goes again takes another path than it took, where there is one. Where a round ends and the next one
         // begins, a path may come twice in a row, but never three times.
-        if self.kind.retries_elsewhere
+        if self.retries_elsewhere
             && let Some(named) = self.reliability.retry_path()
         {
             for _ in 0..2 {
                 path = if path == named { self.path.next(now, free).unwrap_or(path) } else { path };
             }
         }
-        self.burst_left = (self.kind.transport.burst - 1) as u16;
+        self.burst_left = (self.profile.transport.burst - 1) as u16;
         self.burst_path = path;
         Some(path)
     }
@@ -485,7 +500,7 @@ impl Connection {
             let path = self.path.reply_path(now, packet.path);
             reply(self.control(path, flags, header));
         }
-        let interval = self.kind.transport.cnp_interval;
+        let interval = self.profile.transport.cnp_interval;
         if marked
             && interval > Span::ZERO
             && (self.record.last_cnp == Time::NEVER || now.since(self.record.last_cnp) >= interval)
@@ -518,7 +533,7 @@ impl Connection {
         } else {
             self.path.on_feedback(now, ack.path, feedback);
         }
-        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.kind.transport.rtt_min)), ..settled };
+        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
         if let Some(rtt) = settled.rtt {
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }

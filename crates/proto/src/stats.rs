@@ -2,6 +2,7 @@
 
 /// Counters of one connection, both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct ConnectionStats {
     /// Data packets sent, retransmissions included.
     pub sent: u64,

@@ -80,6 +80,8 @@ fn unused_connections_are_small_and_closed_ones_gone() {
     assert!(at_a.slots < 32 && at_b.slots < 32, "{at_a:?} {at_b:?}");
     assert!(at_b.remembered < 1_000, "{at_b:?}");
     assert!(at_a.timers < 1_000 && at_b.timers < 1_000, "{at_a:?} {at_b:?}");
+    // Those of the last `sleep_after`.
+    assert!(at_a.looks < 200 && at_b.looks < 200, "{at_a:?} {at_b:?}");
     assert_eq!(a.closed_stats().sent, u64::from(COUNT));
     if let (Some(before), Some(after)) = (before, resident()) {
         assert!(after < before + 4_000_000, "{} bytes more", after - before);

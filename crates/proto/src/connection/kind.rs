@@ -1,7 +1,7 @@
 //! What the connections of one profile in one world have in common.
 
 use crate::congestion::CongestionConfig;
-use crate::environment::{Environment, TransportConfig};
+use crate::environment::Environment;
 use crate::packet::HostId;
 use crate::path::{MrcConfig, PathConfig};
 use crate::profile::{Profile, WireFormat};
@@ -10,8 +10,6 @@ use std::sync::Arc;
 
 /// A profile in an environment, and what follows from the two. Read once, when a connection opens; shared by all of its kind.
 pub(crate) struct Kind {
-    /// A copy of the profile's.
-    pub(super) transport: TransportConfig,
     /// A packet that is sent again takes another path than before, where there is one.
     pub(super) retries_elsewhere: bool,
     /// The receiver tells the sender of paths that are persistently bad.
@@ -47,7 +45,6 @@ impl Kind {
         let is_custom = matches!(profile.path, PathConfig::Custom(_)) || profile.congestion.name() == "custom";
         let keeps = mrc.is_some() || shares_window || is_custom || profile.transport.sleep_after == Span::ZERO;
         Kind {
-            transport: profile.transport,
             retries_elsewhere: mrc.is_some(),
             shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),
             watches_paths: mrc.is_some() || matches!(profile.path, PathConfig::Custom(_)),

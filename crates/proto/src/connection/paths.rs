@@ -9,7 +9,7 @@ impl Connection {
     /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look.
     #[inline]
     pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
-        self.kind.shuns && self.path.is_to_shun(path, marked)
+        self.shuns && self.path.is_to_shun(path, marked)
     }
 
     /// These of our NIC's ports are up from now on.

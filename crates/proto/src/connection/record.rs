@@ -7,10 +7,12 @@ use crate::reliability::Reliability;
 use crate::stats::ConnectionStats;
 use crate::units::Time;
 
-/// Counters and accounts of a connection. They stay when it sleeps.
+/// Counters and accounts of a connection. They stay when it sleeps. What a packet that is sent changes lies
+/// side by side: the end of the clock and the beginning of the counters.
+#[repr(C)]
 pub(crate) struct Record {
-    pub(crate) stats: ConnectionStats,
     pub(super) clock: Clock,
+    pub(crate) stats: ConnectionStats,
     pub(super) waits: Waits,
     /// When the last CNP left; [`Time::NEVER`] before the first.
     pub(super) last_cnp: Time,

@@ -101,10 +101,13 @@ impl Endpoint {
         if self.up != u32::MAX {
             connection.handle_ports(now, self.up);
         }
-        *seat = Seat::Awake(connection);
         if let Some(span) = sleep_after {
-            self.send_to_sleep(now);
+            connection.look_at = now + span;
+            *seat = Seat::Awake(connection);
             self.waking.push_back((now + span, slot as u32));
+            self.send_to_sleep(now);
+        } else {
+            *seat = Seat::Awake(connection);
         }
     }
 
@@ -120,18 +123,20 @@ impl Endpoint {
     fn look_for_unused(&mut self, now: Time) {
         while let Some(&(at, slot)) = self.waking.front().filter(|(at, _)| *at <= now) {
             self.waking.pop_front();
-            // Its slot may have another connection by now: that one has an entry of its own, and the earlier look harms nobody.
-            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            // Its slot may have another connection by now, which has an entry of its own.
+            let Some(connection) = self.connections.get_mut(slot as usize).filter(|c| c.look_at == at) else {
+                continue;
+            };
             let Some(span) = connection.kind().sleep_after else { continue };
-            let due = connection.active_at().max(Time(at.0.saturating_sub(span.0))) + span;
-            if due > now {
-                self.waking.push_back((due.max(now + Span(span.0 / 2)), slot));
-            } else if let Some(mut husk) = connection.husk(now) {
+            let unused = connection.active_at() + span <= now;
+            if unused && let Some(mut husk) = connection.husk(now) {
                 if !self.keeps_records {
                     self.closed_stats += husk.take_record();
                 }
                 *self.connections.seat_mut(slot as usize) = Seat::Asleep(Box::new(husk));
             } else {
+                // Entries are in order of time.
+                connection.look_at = now + span;
                 self.waking.push_back((now + span, slot));
             }
         }
@@ -223,6 +228,10 @@ impl Endpoint {
     /// The peer closes a connection, or says that it has none.
     #[cold]
     pub(super) fn handle_end(&mut self, now: Time, slot: usize, packet: &Packet) {
+        if self.peer(self.connections.id(slot)) != packet.source {
+            self.strays += 1;
+            return;
+        }
         if let Header::Operation { operation: Operation::Close(reply_to), .. } = packet.header {
             self.say_closed(packet, reply_to);
         }

@@ -13,8 +13,8 @@ pub(super) struct Ready {
     queue: VecDeque<u32>,
     /// By slot: the port that a connection in the queue waits for, as it said when it was asked last.
     port: Vec<u8>,
-    /// How many wait for each port, and for which ports any do.
-    waiting: [u32; 32],
+    /// How many wait for each port, and for which ports any do. Empty until somebody waits.
+    waiting: Vec<u32>,
     ports: u32,
     /// How many wait for a port.
     count: usize,
@@ -22,7 +22,7 @@ pub(super) struct Ready {
 
 impl Ready {
     pub(super) const fn new() -> Ready {
-        Ready { queue: VecDeque::new(), port: Vec::new(), waiting: [0; 32], ports: 0, count: 0 }
+        Ready { queue: VecDeque::new(), port: Vec::new(), waiting: Vec::new(), ports: 0, count: 0 }
     }
 
     #[inline]
@@ -57,6 +57,7 @@ impl Ready {
             self.port.resize(slot as usize + 1, ANY);
         }
         self.port[slot as usize] = port;
+        self.waiting.resize(32, 0);
         self.waiting[usize::from(port)] += 1;
         self.ports |= 1 << port;
         self.count += 1;

@@ -191,6 +191,7 @@ impl Endpoint {
             remembered: self.connections.remembered(),
             slots: self.connections.slots(),
             timers: self.timers.len(),
+            looks: self.waking.len(),
             ..Census::default()
         };
         for slot in 0..self.connections.slots() {
@@ -222,4 +223,6 @@ pub struct Census {
     pub slots: usize,
     /// Entries of the timer heap, outdated ones included.
     pub timers: usize,
+    /// Connections to look at whether they are still used, outdated entries included.
+    pub looks: usize,
 }
