@@ -214,12 +214,12 @@ impl Application for Flows<'_> {
         match *event {
             Event::Sent { message } => {
                 self.left = self.left.saturating_sub(1);
-                if let Some(trigger) = flows[message.0 as usize].on_sent {
+                if let Some(trigger) = flows.get(message.0 as usize).and_then(|f| f.on_sent) {
                     self.pull(now, trigger, 2 * message.0);
                 }
             }
             Event::Received { message, .. } => {
-                if let Some(trigger) = flows[message.0 as usize].on_received {
+                if let Some(trigger) = flows.get(message.0 as usize).and_then(|f| f.on_received) {
                     self.pull(now, trigger, 2 * message.0 + 1);
                 }
             }

@@ -8,14 +8,14 @@ use std::fmt;
 use std::ops::Range;
 use strandway_fabric::Plan;
 use strandway_proto::application::{Action, Application, Event};
-use strandway_proto::{HostId, Time};
+use strandway_proto::{HostId, MessageId, Time};
 
 /// What a host may run: one `match`, no pointer to follow for the programs that are built in.
 pub enum AnyApplication<'a> {
     /// The plan's flows.
     Flows(Flows<'a>),
     /// A rank of a collective.
-    Member(Participant<'a>),
+    Member(Box<Participant<'a>>),
     /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
     Several(Several<'a>),
     /// A program of one's own.
@@ -62,6 +62,10 @@ impl Application for AnyApplication<'_> {
         each!(self, program => program.poll_timeout())
     }
 
+    fn owns(&self, message: MessageId) -> bool {
+        each!(self, program => program.owns(message))
+    }
+
     fn is_done(&self) -> bool {
         each!(self, program => program.is_done())
     }
@@ -80,7 +84,10 @@ impl Application for Several<'_> {
         match message {
             // Collectives come first: the plan's rows of their messages are no flows of the plan's.
             Some(number) => {
-                if let Some((_, program)) = self.0.iter_mut().find(|(numbers, _)| numbers.contains(&number)) {
+                let owner = |(numbers, program): &&mut (Range<u32>, AnyApplication<'_>)| {
+                    numbers.contains(&number) || program.owns(MessageId(number))
+                };
+                if let Some((_, program)) = self.0.iter_mut().find(owner) {
                     program.handle_event(now, event);
                 }
             }
@@ -109,7 +116,6 @@ impl Application for Several<'_> {
 }
 
 /// All programs of a run.
-#[derive(Debug)]
 pub struct Programs<'a> {
     flows: FlowTable<'a>,
     groups: &'a [Group],
@@ -118,7 +124,11 @@ pub struct Programs<'a> {
     bounds: Vec<u32>,
     /// The first message of each collective, in order.
     by_number: Vec<(u32, u32)>,
+    make: Option<&'a Maker>,
 }
+
+/// Makes programs of one's own, host by host.
+pub type Maker = dyn Fn(HostId) -> Option<Box<dyn Application>> + Sync;
 
 impl<'a> Programs<'a> {
     /// Those of a plan's flows and of collectives, whose numbers of messages do not overlap.
@@ -133,11 +143,31 @@ impl<'a> Programs<'a> {
         let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
         let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
         by_number.sort_unstable();
-        Programs { flows: FlowTable::new(plan), groups, ranks, bounds, by_number }
+        Programs { flows: FlowTable::new(plan), groups, ranks, bounds, by_number, make: None }
+    }
+
+    /// With a program of one's own at every host for which `make` gives one, beside what the plan and the collectives ask of it.
+    pub fn with(mut self, make: &'a Maker) -> Programs<'a> {
+        self.make = Some(make);
+        self
     }
 
     /// The program of one host, at its beginning.
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
+        let planned = self.planned_at(host);
+        let Some(own) = self.make.and_then(|make| make(host)) else { return planned };
+        let own = AnyApplication::Custom(own);
+        match planned {
+            AnyApplication::Several(mut several) => {
+                several.0.insert(0, (0..0, own));
+                AnyApplication::Several(several)
+            }
+            planned => AnyApplication::Several(Several(vec![(0..0, own), (0..u32::MAX, planned)])),
+        }
+    }
+
+    /// What the plan and the collectives ask of a host.
+    fn planned_at(&self, host: HostId) -> AnyApplication<'_> {
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
         let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
         if ranks.is_empty() {
@@ -145,7 +175,7 @@ impl<'a> Programs<'a> {
         }
         let member = |&(group, rank): &(u32, Rank)| {
             let group = &self.groups[group as usize];
-            (group.numbers(), AnyApplication::Member(Participant::new(group, rank)))
+            (group.numbers(), AnyApplication::Member(Box::new(Participant::new(group, rank))))
         };
         let mut all: Vec<_> = self.ranks[ranks].iter().map(member).collect();
         match all.pop() {

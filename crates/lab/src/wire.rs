@@ -118,6 +118,8 @@ struct Shared<'a> {
     finished: Vec<AtomicU64>,
     /// Messages that have not arrived, and messages whose sender does not know that they have: both counted.
     left: AtomicUsize,
+    /// Hosts whose programs are not done.
+    undone: AtomicUsize,
     /// Per host: signals from programs of other hosts, by the time at which they are there and by their order.
     mail: Vec<Mutex<Vec<Signal>>>,
     has_mail: Vec<AtomicBool>,
@@ -152,6 +154,11 @@ impl Shared<'_> {
         self.stop.store(true, Ordering::Release);
     }
 
+    /// Has every message arrived, and has every program done what it set out to do?
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0 && self.undone.load(Ordering::Acquire) == 0
+    }
+
     fn failed(&self) -> bool {
         self.failure.lock().is_ok_and(|failure| failure.is_some())
     }
@@ -178,6 +185,19 @@ impl Shared<'_> {
 pub fn run(
     experiment: &Experiment,
     open: impl Fn(u32) -> Result<Node, String> + Sync,
+    each: impl FnMut(WireProgress, Duration) -> bool,
+) -> Result<Measurements, WireError> {
+    run_programs(experiment, &experiment.programs(), open, each)
+}
+
+/// The same with programs of one's choice at the hosts. They use the channels of the plan.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_programs(
+    experiment: &Experiment,
+    programs: &Programs<'_>,
+    open: impl Fn(u32) -> Result<Node, String> + Sync,
     mut each: impl FnMut(WireProgress, Duration) -> bool,
 ) -> Result<Measurements, WireError> {
     let plan = &experiment.plan;
@@ -190,12 +210,11 @@ pub fn run(
     }
     let hosts = plan.topology.hosts() as usize;
     let count = plan.flows.len();
-    let programs = experiment.programs();
     let stamps = || (0..count).map(|_| AtomicU64::new(0)).collect();
     let shared = Shared {
         plan,
         groups: &experiment.groups,
-        programs: &programs,
+        programs,
         addresses: (0..hosts).map(|_| OnceLock::new()).collect(),
         remotes: plan.connections.iter().map(|_| OnceLock::new()).collect(),
         ready: Default::default(),
@@ -204,6 +223,7 @@ pub fn run(
         received: stamps(),
         finished: stamps(),
         left: AtomicUsize::new(2 * count),
+        undone: AtomicUsize::new(hosts),
         mail: (0..hosts).map(|_| Mutex::default()).collect(),
         has_mail: (0..hosts).map(|_| AtomicBool::new(false)).collect(),
         stop: AtomicBool::new(false),
@@ -225,12 +245,13 @@ pub fn run(
             std::thread::sleep(TICK);
             let left = shared.left.load(Ordering::Acquire);
             let since = shared.start.get().map_or(Duration::ZERO, Instant::elapsed);
-            if left > 0 && !each(WireProgress { flows: count, finished: count - left.div_ceil(2) }, since) {
+            let over = shared.is_over();
+            if !over && !each(WireProgress { flows: count, finished: count - left.div_ceil(2) }, since) {
                 end = End::Interrupted;
                 stopped = shared.now();
                 shared.stop.store(true, Ordering::Release);
             }
-            if left > 0 && shared.start.get().is_some() && shared.now() >= plan.time_limit {
+            if !over && shared.start.get().is_some() && shared.now() >= plan.time_limit {
                 end = End::TimeLimit;
                 stopped = plan.time_limit;
                 shared.stop.store(true, Ordering::Release);

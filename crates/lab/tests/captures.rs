@@ -267,6 +267,7 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                 Header::Probe { .. } => "probe",
                 Header::Operation { .. } => "operation",
                 Header::Answer(_) => "answer",
+                Header::Letter(_) => "letter",
             };
             assert_eq!(line[6], kind);
         }

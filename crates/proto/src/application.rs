@@ -134,6 +134,12 @@ pub trait Application: Send {
     /// When to come back at the latest; [`Time::NEVER`] to wait for events only.
     fn poll_timeout(&self) -> Time;
 
+    /// Is this number one of its own messages', or of messages that it waits for? A host with several programs asks.
+    fn owns(&self, message: MessageId) -> bool {
+        let _ = message;
+        false
+    }
+
     /// Has it done all that it set out to do? A run in which all programs are done has finished.
     fn is_done(&self) -> bool;
 }

@@ -355,6 +355,11 @@ impl Connection {
 
     /// The path selector's choice, or its last one while a burst goes on.
     #[inline]
+    /// A path for a packet that is no data.
+    pub(crate) fn draw_path(&mut self, now: Time, ports: Ports) -> Option<PathId> {
+        self.path.next(now, ports)
+    }
+
     fn next_path(&mut self, now: Time, free: Ports) -> Option<PathId> {
         let port = 1u32.checked_shl(u32::from(self.burst_path.port())).unwrap_or(0);
         if self.burst_left > 0 && free.data & port != 0 {

@@ -9,6 +9,7 @@ mod watch;
 
 use crate::connection::{Connection, Kind, Polled};
 use crate::environment::Environment;
+use crate::letter::Letter;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, MessageId, Operation, Packet, PathId, Ports};
 use crate::profile::Profile;
@@ -40,6 +41,13 @@ pub enum Event {
         message: MessageId,
         /// Its length.
         bytes: Bytes,
+    },
+    /// A letter is here.
+    Letter {
+        /// On this connection.
+        connection: ConnectionId,
+        /// What it says.
+        letter: Letter,
     },
     /// A connection has used up its retries, or its peer ended it: what is not finished never will be, and nothing more is
     /// sent. Told once.
@@ -287,6 +295,10 @@ impl Endpoint {
                 if self.connections[id as usize].take_failure() {
                     self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
                 }
+            }
+            Header::Letter(letter) => {
+                let connection = self.connections.id(slot);
+                return self.events.push_back(Event::Letter { connection, letter: *letter });
             }
             Header::Cnp => connection.handle_notification(now),
             Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. } => {

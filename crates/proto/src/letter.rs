@@ -2,7 +2,7 @@
 
 /// A short word from one program to another. It travels in one control packet of its own and may be lost: whoever needs an
 /// answer repeats the question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Letter {
     /// A program's own: whatever its two ends agree on.
     Custom {

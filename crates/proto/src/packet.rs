@@ -3,6 +3,7 @@
 //! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
 
 pub use crate::account::Wait;
+use crate::letter::Letter;
 use crate::units::Bytes;
 
 /// A host (one NIC, whatever its number of ports), numbered from 0.
@@ -360,6 +361,8 @@ pub enum Header {
     },
     /// Answers an operation.
     Answer(Answer),
+    /// A short word from one program to another.
+    Letter(Letter),
 }
 
 /// What travels over a link.
@@ -397,7 +400,12 @@ impl Packet {
             Header::Data(_) => self.flags.has(Flags::TRIMMED),
             // A path is probed where data goes.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
-            Header::Ack(_) | Header::Nack(_) | Header::Cnp | Header::Operation { .. } | Header::Answer(_) => true,
+            Header::Ack(_)
+            | Header::Nack(_)
+            | Header::Cnp
+            | Header::Operation { .. }
+            | Header::Answer(_)
+            | Header::Letter(_) => true,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates nothing.
 
 pub mod frame;
+mod letter;
 mod mrc;
 mod rocev2;
 mod strack;
@@ -111,6 +112,9 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     if packet.flags.0 & !Flags::ALL.0 != 0 || (format != WireFormat::Mrc && is_mrc_only(packet)) {
         return Err(WireError::Unencodable);
     }
+    if let Header::Letter(letter) = &packet.header {
+        return letter::encode(packet, letter, out);
+    }
     match format {
         WireFormat::Rocev2 => rocev2::encode(packet, out),
         WireFormat::Uec => uec::encode(packet, out),
@@ -126,6 +130,9 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
 /// # Errors
 /// If the bytes are no header of this format.
 pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
+    if bytes.first() == Some(&letter::MARK) {
+        return letter::decode(bytes);
+    }
     match format {
         WireFormat::Rocev2 => rocev2::decode(bytes),
         WireFormat::Uec => uec::decode(bytes),
@@ -147,6 +154,9 @@ const fn is_mrc_only(packet: &Packet) -> bool {
 /// Length in bytes of the transport header of such a packet: where its payload starts. Zero for what the format cannot say.
 pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
     let header = &packet.header;
+    if let Header::Letter(_) = header {
+        return letter::BYTES;
+    }
     match format {
         WireFormat::Rocev2 => rocev2::header_bytes(header),
         WireFormat::Uec => uec::header_bytes(header),

@@ -8,7 +8,7 @@ use strandway_proto::packet::{
 };
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, frame};
-use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
+use strandway_proto::{ConnectionId, HostId, Letter, MessageId, Packet, PathId};
 
 fn corpus(target: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", target].iter().collect()
@@ -48,6 +48,7 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         ("nack", nack, Flags::TRIMMED_AT_LAST_HOP),
         ("cnp", Header::Cnp, Flags::NONE),
         ("probe", Header::Probe { number: 1 }, Flags::NONE),
+        ("letter", Header::Letter(Letter::Custom { kind: 3, words: [1, 0x8000_0000, 2, 3] }), Flags::NONE),
     ];
     let refusal =
         Nack { psn: Psn::new(3), cumulative: Psn::new(3), path: PathId::new(1, 7), reason: NackReason::NoBuffer };

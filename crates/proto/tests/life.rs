@@ -114,6 +114,7 @@ impl World {
                 Event::Received { message, .. } => {
                     assert!(self.received.insert(message.0), "message {} arrives once", message.0)
                 }
+                Event::Letter { .. } => panic!("nobody wrote a letter"),
                 Event::Closed { connection } => {
                     assert!(!self.ends[side].is_open(connection));
                     self.closed[side].push(connection);

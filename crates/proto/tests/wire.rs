@@ -1,6 +1,7 @@
 //! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
 
 use proptest::prelude::*;
+use strandway_proto::Letter;
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
 };
@@ -52,12 +53,17 @@ fn header() -> impl Strategy<Value = Header> {
             .prop_map(|(port_status, number, path)| Header::Answer(Answer { port_status, number, path })),
         1 => Just(Header::Cnp),
         1 => any::<u32>().prop_map(|number| Header::Probe { number }),
+        1 => (any::<u16>(), any::<[u32; 4]>()).prop_map(|(kind, words)| Header::Letter(Letter::Custom { kind, words })),
     ]
 }
 
 /// The packet cut down to what a format has room for.
 fn fit(format: WireFormat, packet: Packet) -> Packet {
     let Packet { connection, mut flags, mut header, .. } = packet;
+    if let Header::Letter(_) = header {
+        flags.0 &= Flags::CE.0;
+        return Packet { flags, ..packet };
+    }
     if format != WireFormat::Mrc {
         flags.0 &= !Flags::ALWAYS_SKIP.0;
         match &mut header {

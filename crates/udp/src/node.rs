@@ -28,7 +28,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use strandway_proto::{Environment, Profile, Span, Time};
+use strandway_proto::{Environment, Letter, Profile, Span, Time};
 
 /// Answers to hellos that are kept for each connection that may be open: ours. More than one, since connections may be shorter
 /// than a cookie's life.
@@ -255,6 +255,19 @@ impl Node {
     /// As for [`Node::write`].
     pub fn send(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<Operation, Error> {
         self.post(connection, region, &range, Descriptor::Send { number: 0 })
+    }
+
+    /// Sends the peer's program a letter: one packet, which may be lost and is not repeated. It does not wait for operations.
+    ///
+    /// # Errors
+    /// If there is no such connection, or it is not established.
+    pub fn send_letter(&mut self, connection: Connection, letter: Letter) -> Result<(), Error> {
+        let now = self.clock.now();
+        self.session_mut(connection)?.letter(now, letter);
+        self.latest = now;
+        self.let_one_work(connection.index as usize, now, Span::ZERO);
+        self.flush();
+        Ok(())
     }
 
     /// Makes room for one send of the peer; receives are filled in the order of posting. A send that is longer ends the

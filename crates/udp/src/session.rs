@@ -23,6 +23,7 @@ use planes::Side;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
+use strandway_proto::Letter;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
@@ -31,6 +32,9 @@ use strandway_proto::{
     Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
     Packet, PathId, Ports, Profile, Span, Time, wire,
 };
+
+/// Completions that wait for the application, beyond which letters are lost. Ours.
+const LETTERS_MAX: usize = 4_096;
 
 /// The engine's number for the only connection of its endpoint.
 const ONLY: ConnectionId = ConnectionId(0);
@@ -281,6 +285,12 @@ impl Session {
         self.admit(now);
     }
 
+    /// Sends a letter at the next turn.
+    pub(crate) fn letter(&mut self, now: Time, letter: Letter) {
+        let now = self.own(now);
+        self.endpoint.send_letter(now, ONLY, letter);
+    }
+
     pub(crate) fn receive(&mut self, operation: Operation, place: Place) {
         self.receives.push_back(Receive { operation, place });
     }
@@ -456,6 +466,12 @@ impl Session {
                     }
                     Descriptor::Write { immediate: None, .. } => {}
                 },
+                // Whoever does not poll loses letters, as the network may.
+                Event::Letter { letter, .. } => {
+                    if around.completions.len() < LETTERS_MAX {
+                        around.completions.push_back(Completion::Letter { connection, letter });
+                    }
+                }
                 // Its retries are used up.
                 Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
             }

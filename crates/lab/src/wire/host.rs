@@ -112,8 +112,13 @@ impl<'a> Host<'a> {
         }
         self.meet(1, began, hosts)?;
         shared.start.get_or_init(Instant::now);
-        while shared.left.load(Ordering::Acquire) > 0 && !shared.stops() {
+        let mut done = false;
+        while !shared.is_over() && !shared.stops() {
             self.turn()?;
+            if !done && self.program.is_done() {
+                done = true;
+                shared.undone.fetch_sub(1, Ordering::AcqRel);
+            }
         }
         if shared.left.load(Ordering::Acquire) == 0 {
             self.check_results()?;
@@ -207,8 +212,13 @@ impl<'a> Host<'a> {
                     self.post(channel, message)?;
                 }
                 Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
-                // Nobody measures by notes here, channels stay open, and no program of an experiment writes letters.
-                Action::Note(_) | Action::Close { .. } | Action::Letter { .. } => {}
+                Action::Letter { channel, letter } => {
+                    if let Some(&connection) = self.ours.get(&channel.number) {
+                        self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
+                    }
+                }
+                // Nobody measures by notes here, and channels of the plan stay open.
+                Action::Note(_) | Action::Close { .. } => {}
             }
         }
         Ok(())
@@ -283,6 +293,20 @@ impl<'a> Host<'a> {
                 self.tell(now, &Event::Sent { message })?;
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
+            Completion::Letter { connection, letter } => {
+                let ends = &self.shared.plan.connections;
+                let from = match self.theirs.get(&connection) {
+                    Some(&i) => Some(ends[i as usize].source),
+                    None => {
+                        self.ours.iter().find(|(_, c)| **c == connection).map(|(&i, _)| ends[i as usize].destination)
+                    }
+                };
+                let now = self.shared.now();
+                // A letter that overtakes its connection's number is lost.
+                if let Some(from) = from {
+                    self.tell(now, &Event::Letter { from, letter })?;
+                }
+            }
             Completion::Closed { connection, reason } => {
                 // A host that was too busy with other callers is called again, as long as there is time to set up.
                 let gave_up = matches!(reason, Reason::NoAnswer | Reason::ByPeer) && self.shared.start.get().is_none();
@@ -292,7 +316,7 @@ impl<'a> Host<'a> {
                 }
                 let known = self.theirs.contains_key(&connection) || self.ours.values().any(|c| *c == connection);
                 // Others leave when everything has finished.
-                if known && self.shared.left.load(Ordering::Acquire) > 0 && !self.shared.stops() {
+                if known && !self.shared.is_over() && !self.shared.stops() {
                     return Err(WireError::Closed { host: self.host.0, reason });
                 }
             }

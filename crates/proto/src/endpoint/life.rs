@@ -8,6 +8,7 @@
 use super::table::{Closing, Seat};
 use super::{CONTROL_MAX, Endpoint, Event, Handled, OpenConnection};
 use crate::connection::{Husk, Kind};
+use crate::letter::Letter;
 use crate::packet::{ConnectionId, Flags, Header, HostId, Operation, Packet, PathId, Ports};
 use crate::path::PathSelector;
 use crate::units::{Span, Time};
@@ -180,6 +181,20 @@ impl Endpoint {
         self.say_close(now, slot);
     }
 
+    /// Sends a letter on a connection: one control packet, which nobody repeats. False if the connection is closed.
+    pub fn send_letter(&mut self, now: Time, id: ConnectionId, letter: Letter) -> bool {
+        let Some(slot) = self.connections.find(id) else { return false };
+        self.wake(now, slot);
+        let all = self.up & self.nic;
+        let Some(connection) = self.connections.get_mut(slot) else { return false };
+        let ports = Ports { data: all, control: all };
+        let path = connection.draw_path(now, ports);
+        let path = path.unwrap_or(PathId::new(all.trailing_zeros().min(31) as u8, 0));
+        let packet = connection.control(path, Flags::NONE, Header::Letter(letter));
+        self.queue_control(packet);
+        true
+    }
+
     /// Tells the peer, once more, that a connection is closed.
     fn say_close(&mut self, now: Time, slot: usize) {
         let all = self.up & self.nic;
@@ -252,9 +267,9 @@ impl Endpoint {
                 self.say_closed(packet, reply_to);
                 Handled::Here
             }
-            Header::Data(_) | Header::Probe { .. } if opens => Handled::Unknown,
+            Header::Data(_) | Header::Probe { .. } | Header::Letter(_) if opens => Handled::Unknown,
             // The peer may not know that it is closed.
-            Header::Data(_) if id.is_by_source() => {
+            Header::Data(_) | Header::Letter(_) if id.is_by_source() => {
                 self.say_closed(packet, id.by_receiver());
                 self.stray()
             }

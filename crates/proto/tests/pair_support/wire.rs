@@ -33,7 +33,7 @@ pub(super) struct Rule {
     times: u32,
 }
 
-const KINDS: [&str; 7] = ["data", "ack", "nack", "cnp", "probe", "operation", "answer"];
+const KINDS: [&str; 8] = ["data", "ack", "nack", "cnp", "probe", "operation", "answer", "letter"];
 
 fn kind_of(packet: &Packet) -> usize {
     match packet.header {
@@ -44,6 +44,7 @@ fn kind_of(packet: &Packet) -> usize {
         Header::Probe { .. } => 4,
         Header::Operation { .. } => 5,
         Header::Answer(_) => 6,
+        Header::Letter(_) => 7,
     }
 }
 

@@ -162,7 +162,7 @@ impl Slice<'_> {
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
-            Header::Data(_) | Header::Cnp | Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
+            _ => {}
         }
         let host = &mut self.hosts[h];
         host.now = now;
@@ -284,7 +284,7 @@ impl Slice<'_> {
             Header::Ack(_) => self.packets.acks += 1,
             Header::Nack(_) => self.packets.nacks += 1,
             Header::Cnp => self.packets.notifications += 1,
-            Header::Probe { .. } | Header::Operation { .. } | Header::Answer(_) => {}
+            _ => {}
         }
         let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
         let mut at = self.at(first + plane);

@@ -30,6 +30,7 @@ const STARTED: u64 = 0;
 const RECEIVED: u64 = 1;
 const FINISHED: u64 = 2;
 const FAILED: u64 = 3;
+const LETTER: u64 = 4;
 
 impl Slice<'_> {
     /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
@@ -81,6 +82,10 @@ impl Slice<'_> {
                 self.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
                 Event::Failed { peer: self.hosts[h].endpoint.peer(connection) }
             }
+            Told::Letter { connection, letter } => {
+                self.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
+                Event::Letter { from: self.hosts[h].endpoint.peer(connection), letter }
+            }
             Told::Closed { .. } => return None,
         })
     }
@@ -110,7 +115,11 @@ impl Slice<'_> {
                     }
                 }
                 Action::Close { channel } => self.close(h, channel, now),
-                Action::Letter { .. } | Action::Note(_) => {}
+                Action::Letter { channel, letter } => {
+                    let connection = self.connection(h, channel, now);
+                    self.hosts[h].endpoint.send_letter(Time(now), connection, letter);
+                }
+                Action::Note(_) => {}
             }
         }
         let host = &mut self.hosts[h];
@@ -165,6 +174,7 @@ impl Slice<'_> {
     pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
         let profile = match packet.header {
             Header::Data(data) => self.all_programs.profile_of(data.message.0),
+            // Programs of one's own use the run's profile for what they open.
             _ => 0,
         };
         let open = self.opening(h, packet.source, profile, Some(packet.connection));

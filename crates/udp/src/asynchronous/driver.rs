@@ -137,6 +137,8 @@ impl Driver {
                     self.end(connection, Ending::Peer(Reason::Unheeded));
                 }
             }
+            // Futures wait for operations; nobody here waits for letters.
+            Completion::Letter { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {
                 Some(done) => drop(done.give(Err(AsyncError::Closed(reason)))),
                 None => self.end(connection, Ending::Peer(reason)),

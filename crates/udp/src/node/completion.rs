@@ -2,6 +2,7 @@
 
 use crate::error::Reason;
 use std::net::SocketAddr;
+use strandway_proto::Letter;
 
 /// A connection of a node. It stays a valid name for nothing once the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +61,13 @@ pub enum Completion {
         immediate: u32,
         /// How many bytes it wrote.
         bytes: u64,
+    },
+    /// A letter of the peer's program is here. Letters may be lost, on their way and here if nobody polls.
+    Letter {
+        /// On this connection.
+        connection: Connection,
+        /// What it says.
+        letter: Letter,
     },
     /// A connection has ended. Its unfinished operations, of which there may or may not be anything at the peer, get no
     /// completion of their own; their memory is free again.

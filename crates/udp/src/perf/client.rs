@@ -255,6 +255,7 @@ impl Run {
                     self.finish(node, i)?;
                 }
             }
+            Completion::Letter { .. } => {}
             Completion::Closed { connection, reason } => {
                 if of(&self.streams, connection).is_some() {
                     return Err(PerfError::Closed(reason));
