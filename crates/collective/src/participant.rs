@@ -88,6 +88,12 @@ impl<'a> Participant<'a> {
         }
         if !self.finished && self.member.finished() {
             self.finished = true;
+            let schedule = &self.group.schedule;
+            if self.group.on_demand && !schedule.is_last_to_peer(schedule.messages() - 1) {
+                let firsts = (0..schedule.peers()).map(|peer| peer * schedule.parts());
+                let pieces = self.group.pieces();
+                self.closing.extend(firsts.flat_map(|index| (0..pieces).map(move |piece| (index, piece))));
+            }
             self.notes.push_back(Mark::Finished);
         }
     }

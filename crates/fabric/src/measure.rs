@@ -34,6 +34,8 @@ pub struct Measurements {
     pub connections: Vec<strandway_proto::ConnectionStats>,
     /// The same of all connections together that opened at first use.
     pub opened: strandway_proto::ConnectionStats,
+    /// Ends of such connections that were open when the run ended.
+    pub opened_left: u64,
     /// Sums over all.
     pub packets: PacketCounters,
     /// Per directed link, in the topology's order.
@@ -116,7 +118,8 @@ pub struct PacketCounters {
     pub retransmitted: u64,
     /// Data packets that arrived whole though they were here already.
     pub duplicates: u64,
-    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), or beyond the receiver's window.
+    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), beyond the receiver's window, or for a connection
+    /// that was closed.
     pub discarded: u64,
     /// Those of the dropped that were no whole data packets: control packets and trimmed ones.
     pub dropped_control: u64,

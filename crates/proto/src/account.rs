@@ -194,8 +194,6 @@ pub struct Waits {
     pub link: u32,
     /// See [`Waits::link`].
     pub lead: u64,
-    /// Whole data packets thrown away though they were not here yet: out of order (go-back-N), or beyond the window.
-    pub discarded: u64,
 }
 
 impl Waits {

@@ -481,7 +481,7 @@ impl Connection {
         waits.arrived(data.wait);
         let Ok(arrival) = arrival else {
             stats.invalid += 1;
-            waits.discarded += u64::from(whole);
+            stats.discarded += u64::from(whole);
             return;
         };
         let marked = packet.flags.has(Flags::CE);
@@ -491,7 +491,7 @@ impl Connection {
             waits.last_arrival = now;
         } else {
             stats.duplicates += u64::from(arrival.duplicate);
-            waits.discarded += u64::from(whole && !arrival.duplicate);
+            stats.discarded += u64::from(whole && !arrival.duplicate);
         }
         if marked || !whole {
             stats.marked += u64::from(marked);

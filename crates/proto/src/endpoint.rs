@@ -257,7 +257,8 @@ impl Endpoint {
             return self.handle_unknown(now, packet);
         };
         if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
-            return Handled::Here;
+            // A connection that is closing takes no data any more.
+            return if let Header::Data(_) = packet.header { self.stray() } else { Handled::Here };
         }
         if let Header::Data(_) = packet.header {
             // By our own number, it takes the short way.

@@ -30,6 +30,8 @@ pub struct ConnectionStats {
     pub marked: u64,
     /// Trimmed packets received.
     pub trimmed: u64,
+    /// Whole data packets thrown away though they were not here yet: out of order (go-back-N), or beyond the window.
+    pub discarded: u64,
     /// Packets that made no sense and were dropped.
     pub invalid: u64,
 }
@@ -50,6 +52,7 @@ impl ConnectionStats {
         duplicates: 0,
         marked: 0,
         trimmed: 0,
+        discarded: 0,
         invalid: 0,
     };
 }
@@ -70,6 +73,7 @@ impl core::ops::AddAssign for ConnectionStats {
         self.duplicates += one.duplicates;
         self.marked += one.marked;
         self.trimmed += one.trimmed;
+        self.discarded += one.discarded;
         self.invalid += one.invalid;
     }
 }

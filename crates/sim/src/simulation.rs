@@ -71,11 +71,14 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
     };
     let mut opened = ConnectionStats::NONE;
+    let mut left = 0;
     for slice in &mut slices {
         opened += slice.count_opened();
+        left += slice.opened_left();
     }
     let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.fingerprints).copied().collect();
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
+    measured.opened_left = left;
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
     measured
@@ -195,10 +198,10 @@ fn merge(
         m.packets.delivered += c.delivered;
         m.packets.retransmitted += c.retransmitted;
         m.packets.duplicates += c.duplicates;
+        m.packets.discarded += c.discarded;
         m.packets.timeouts += c.timeouts;
     }
     for w in &m.waits {
-        m.packets.discarded += w.discarded;
         m.last_arrival = m.last_arrival.max(w.last_arrival);
     }
     for l in &m.links {
@@ -265,6 +268,7 @@ fn add_all(all: &mut Vec<Vec<u64>>, one: &[Vec<u64>]) {
 
 fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.lost += one.lost;
+    all.discarded += one.discarded;
     all.lost_control += one.lost_control;
     all.dropped_control += one.dropped_control;
     all.acks += one.acks;

@@ -277,7 +277,7 @@ impl Endpoint {
         }
     }
 
-    fn stray(&mut self) -> Handled {
+    pub(super) fn stray(&mut self) -> Handled {
         self.strays += 1;
         Handled::Stray
     }

@@ -168,16 +168,24 @@ impl Slice<'_> {
         host.now = now;
         host.ask_again_at = 0;
         // The series of payload do not know channels that open at first use.
-        if self.sampling && !packet.connection.is_by_source() {
+        if self.sampling && host.endpoint.is_open(packet.connection) {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
             host.endpoint.handle_packet(Time(now), packet);
-            let news = host.endpoint.stats(packet.connection).delivered_bytes - before;
+            // The packet may have closed the connection.
+            let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
+            let news = after.map_or(0, |stats| stats.delivered_bytes - before);
             if news > 0 {
                 self.sampler.delivered(h, now, packet, news);
             }
-        } else if host.endpoint.handle_packet(Time(now), packet) == Handled::Unknown {
-            let packet = *packet;
-            self.accept(h, now, &packet);
+        } else {
+            match host.endpoint.handle_packet(Time(now), packet) {
+                Handled::Here => {}
+                Handled::Stray => self.packets.discarded += u64::from(transit.is_whole_data()),
+                Handled::Unknown => {
+                    let packet = *packet;
+                    self.accept(h, now, &packet);
+                }
+            }
         }
         let is_data = transit.is_data();
         self.cargo.release(transit);

@@ -271,6 +271,18 @@ impl Slice<'_> {
         sum
     }
 
+    /// Ends of connections that opened at first use and should be closed, but are not.
+    pub(crate) fn opened_left(&self) -> u64 {
+        let hosts = self.hosts.iter().zip(&self.openings).enumerate().filter(|(_, (_, n))| **n > 0);
+        let left = hosts.map(|(h, (host, _))| {
+            let planned = self.cut.planned[self.first_host as usize + h] as usize;
+            // What a program has not closed it may still need.
+            let census = host.endpoint.census();
+            (census.awake + census.asleep + census.closing).saturating_sub(planned) as u64
+        });
+        left.sum()
+    }
+
     /// Have the programs of all hosts done what they set out to do?
     pub(crate) fn is_done(&self) -> bool {
         self.programs.iter().all(Application::is_done)
