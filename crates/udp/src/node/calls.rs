@@ -21,7 +21,7 @@ pub(super) struct Calling {
     pub(super) id: u64,
     peers: Vec<SocketAddrV6>,
     began: Time,
-    pub(super) again: Time,
+    again: Time,
     tries: usize,
     /// Per plane, once a cookie has come by it: since when, and the hello that was made with it.
     attempts: Vec<Option<(Time, Caller)>>,
@@ -49,6 +49,11 @@ impl Calling {
     pub(super) fn go_back(&mut self, back: Span) {
         (self.began, self.again) = (earlier(self.began, back), earlier(self.again, back));
         self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
+    }
+
+    /// When to look at it again, if calls take so long at the most.
+    pub(super) fn deadline(&self, longest: Span) -> Time {
+        self.again.min(self.began + longest + Span(1))
     }
 
     /// Is this where the peer is said to be?
@@ -149,7 +154,7 @@ impl Node {
         };
         self.counters.handshakes += 1;
         if self.open >= self.config.connections_max {
-            self.end_twins(id, None);
+            self.end_twins(id);
         }
         let full = self.open >= self.config.connections_max;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
@@ -166,6 +171,7 @@ impl Node {
                     return;
                 }
                 self.slots[handle.index as usize].hello = Some(*noise);
+                self.unconfirmed.push(handle.index);
             }
         }
         self.answered.insert(now, *noise, welcome);
@@ -186,6 +192,7 @@ impl Node {
                 let handle = Connection { index: index as u32, generation: self.slots[index].generation };
                 let Some(session) = self.open_session(now, handle, remote, &secrets, true, peers) else { return };
                 self.slots[index].state = Some(State::Open(Box::new(session)));
+                self.make_ready(index as u32);
                 self.completions.push_back(Completion::Connected { connection: handle });
             }
         }
@@ -206,14 +213,13 @@ impl Node {
         Some(Session::new(now, &self.config, opening))
     }
 
-    /// Ends the connections of one caller that it has not confirmed, but for `kept`: it said hello by several planes, and
-    /// takes the first welcome.
-    pub(super) fn end_twins(&mut self, caller: u64, kept: Option<usize>) {
-        for index in 0..self.slots.len() {
+    /// Ends the connections of one caller that it has not confirmed: it said hello by several planes, and takes the first
+    /// welcome.
+    pub(super) fn end_twins(&mut self, caller: u64) {
+        for i in (0..self.unconfirmed.len()).rev() {
+            let index = self.unconfirmed[i] as usize;
             if let Some(State::Open(session)) = &self.slots[index].state
-                && !session.confirmed
                 && session.remote() == caller
-                && kept != Some(index)
             {
                 self.end(index, Reason::NoAnswer, false);
             }

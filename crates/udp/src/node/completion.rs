@@ -96,6 +96,10 @@ pub struct NodeCounters {
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
     pub handshakes: u64,
+    /// Turns in which the node moved packets.
+    pub turns: u64,
+    /// Connections that were looked at in those turns, one after the other: those that had something to do.
+    pub visits: u64,
     /// Payload bytes that had arrived for the first time on connections that have ended.
     pub ended_received_bytes: u64,
     /// Payload bytes that had been sent for the first time on connections that have ended.

@@ -83,18 +83,9 @@ impl Node {
 
     /// Sleeps until a socket has something or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let mut at = until;
-        let mut sends = false;
-        for slot in &self.slots {
-            match &slot.state {
-                Some(State::Open(session)) => {
-                    at = at.min(session.deadline());
-                    sends |= session.wants_transmit();
-                }
-                Some(State::Calling(calling)) => at = at.min(calling.again),
-                None => {}
-            }
-        }
+        let at = until.min(self.deadlines.first());
+        // After a turn those are ready that have packets which no plane takes.
+        let sends = !self.ready.is_empty();
         if at <= now {
             return Ok(());
         }
@@ -194,6 +185,7 @@ impl Node {
                 None => {}
             }
         }
+        self.make_all_ready();
     }
 
     /// Sends what was held back for an answer that did not come.
@@ -221,6 +213,7 @@ impl Node {
                     session.handle_port(now, plane, up);
                 }
             }
+            self.make_all_ready();
         }
     }
 
@@ -228,14 +221,30 @@ impl Node {
         let now = self.clock.now();
         self.latest = now;
         self.heed_failures(now);
-        let mut moved = false;
-        let count = self.slots.len();
-        for i in 0..count {
-            let index = (self.turn + i) % count;
-            moved |= self.let_one_work(index, now, absence);
+        if absence > span(self.config.plane_timeout).min(Span(span(self.config.peer_timeout).0 / 2)) {
+            // Before anybody is judged by its silence, all are told that we were not there to hear.
+            self.make_all_ready();
         }
-        self.turn = (self.turn + 1) % count.max(1);
+        while let Some(index) = self.deadlines.pop(now) {
+            self.make_ready(index);
+        }
+        let mut moved = false;
+        self.counters.turns += 1;
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            self.slots[index as usize].ready = false;
+            self.counters.visits += 1;
+            moved |= self.let_one_work(index as usize, now, absence);
+        }
+        if self.ready.len() > 1 {
+            // Another one is first in the next turn.
+            self.ready.rotate_left(1);
+        }
         moved
+    }
+
+    fn make_all_ready(&mut self) {
+        (0..self.slots.len() as u32).for_each(|index| self.make_ready(index));
     }
 
     /// What the kernel refused to send concerns the connections with that peer and nobody else.
@@ -246,6 +255,7 @@ impl Node {
                     match (&mut self.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
                             session.handle_no_route(now, plane);
+                            self.make_ready(index as u32);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
                             self.end(index, Reason::PayloadTooLarge, true);
@@ -262,6 +272,7 @@ impl Node {
 
     /// Timers and packets of the connection in a slot; true if it sent anything.
     pub(super) fn let_one_work(&mut self, index: usize, now: Time, absence: Span) -> bool {
+        let slot = index as u32;
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = Surroundings {
@@ -274,10 +285,21 @@ impl Node {
                 let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
                     Err(reason) => self.end(index, reason, confirmed),
-                    Ok(sent) => return sent,
+                    Ok(sent) => {
+                        self.deadlines.set(slot, session.deadline());
+                        if session.wants_transmit() {
+                            self.make_ready(slot);
+                        }
+                        return sent;
+                    }
                 }
             }
-            Some(State::Calling(_)) => self.call(index, now),
+            Some(State::Calling(_)) => {
+                self.call(index, now);
+                if let Some(State::Calling(calling)) = &self.slots[index].state {
+                    self.deadlines.set(slot, calling.deadline(span(self.config.handshake_timeout)));
+                }
+            }
             None => {}
         }
         false
