@@ -8,7 +8,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The earliest deadline is found at once; setting one takes the logarithm of their number.
 #[derive(Default)]
-pub(super) struct Deadlines {
+pub(crate) struct Deadlines {
     heap: Vec<(Time, u32)>,
     /// Where in the heap each one is.
     places: Vec<u32>,
@@ -16,7 +16,7 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     /// From now on the deadline of `key` is this; [`Time::NEVER`] is none.
-    pub(super) fn set(&mut self, key: u32, time: Time) {
+    pub(crate) fn set(&mut self, key: u32, time: Time) {
         let index = key as usize;
         if index >= self.places.len() {
             if time == Time::NEVER {
@@ -47,13 +47,19 @@ impl Deadlines {
         }
     }
 
+    /// The deadline of `key`.
+    pub(crate) fn of(&self, key: u32) -> Time {
+        let at = self.places.get(key as usize).filter(|&&at| at != NOWHERE);
+        at.map_or(Time::NEVER, |&at| self.heap[at as usize].0)
+    }
+
     /// The earliest deadline.
-    pub(super) fn first(&self) -> Time {
+    pub(crate) fn first(&self) -> Time {
         self.heap.first().map_or(Time::NEVER, |&(time, _)| time)
     }
 
     /// Something whose deadline has come; it has none any more.
-    pub(super) fn pop(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn pop(&mut self, now: Time) -> Option<u32> {
         let &(time, key) = self.heap.first()?;
         if time > now {
             return None;
@@ -64,7 +70,7 @@ impl Deadlines {
 
     /// The number of deadlines.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 

@@ -3,7 +3,7 @@
 mod answers;
 mod calls;
 mod completion;
-mod deadlines;
+mod liveness;
 mod slots;
 mod turn;
 mod wake;
@@ -13,6 +13,7 @@ pub use wake::Waker;
 
 use crate::clock::{Clock, span};
 use crate::config::{Config, Waiting};
+use crate::deadlines::Deadlines;
 use crate::error::{Error, Reason};
 use crate::frame::{self, Descriptor, Frame};
 use crate::handshake::{Cookies, Terms};
@@ -21,9 +22,9 @@ use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
+use crate::watch::Watches;
 use answers::Answers;
 use calls::Calling;
-use deadlines::Deadlines;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -60,6 +61,9 @@ pub struct Node {
     ready: VecDeque<u32>,
     /// When to look at the connections that are not ready, by slot.
     deadlines: Deadlines,
+    watches: Watches,
+    /// If the node has no turn for longer, it may be its own fault that it heard nothing.
+    absence_max: Span,
     /// Slots of connections whose callers have not shown their keys.
     unconfirmed: Vec<u32>,
     open: usize,
@@ -123,6 +127,8 @@ impl Node {
             free: Vec::new(),
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
+            watches: Watches::new(span(config.plane_timeout), span(config.peer_timeout)),
+            absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
             unconfirmed: Vec::new(),
             open: 0,
             ids: HashMap::new(),
@@ -378,6 +384,7 @@ impl Node {
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
+            watches: &mut self.watches,
         };
         let unconfirmed = !session.confirmed;
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
@@ -387,6 +394,7 @@ impl Node {
             self.unconfirmed.retain(|&other| other != index);
             self.end_twins(caller);
         }
+        self.join_watches(now);
         self.make_ready(index);
         if let Err(reason) = outcome {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
@@ -424,6 +432,12 @@ impl Node {
     /// Connections at present, those being established included.
     pub const fn connections(&self) -> usize {
         self.open
+    }
+
+    /// Nodes at the other ends of connections, as far as they are known to be the same: connections with one node are watched
+    /// as one.
+    pub fn peers(&self) -> usize {
+        self.watches.count_peers()
     }
 
     /// What belongs to no connection, or to none any more.

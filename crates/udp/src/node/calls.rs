@@ -166,9 +166,11 @@ impl Node {
                 let mut peers = vec![None; self.planes.len()];
                 peers[plane] = Some(from);
                 let handle = self.next_handle();
-                let Some(session) = self.open_session(now, handle, id, &secrets, false, peers) else { return };
+                let names = (ours, id);
+                let Some(session) = self.open_session(now, handle, names, &secrets, false, peers) else { return };
+                let watch = session.watch;
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
-                    return;
+                    return self.watches.leave(watch, handle.index, false);
                 }
                 self.slots[handle.index as usize].hello = Some(*noise);
                 self.unconfirmed.push(handle.index);
@@ -190,7 +192,8 @@ impl Node {
             Err(reason) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
                 let handle = Connection { index: index as u32, generation: self.slots[index].generation };
-                let Some(session) = self.open_session(now, handle, remote, &secrets, true, peers) else { return };
+                let names = (id, remote);
+                let Some(session) = self.open_session(now, handle, names, &secrets, true, peers) else { return };
                 self.slots[index].state = Some(State::Open(Box::new(session)));
                 self.make_ready(index as u32);
                 self.completions.push_back(Completion::Connected { connection: handle });
@@ -199,18 +202,20 @@ impl Node {
     }
 
     fn open_session(
-        &self,
+        &mut self,
         now: Time,
         handle: Connection,
-        remote: u64,
+        (local, remote): (u64, u64),
         secrets: &Secrets,
         calls: bool,
         peers: Vec<Option<SocketAddrV6>>,
     ) -> Option<Session> {
         let seed = u64::from_be_bytes(random().ok()?);
         let (profile, environment, burst) = (self.profile.clone(), self.environment, self.burst);
-        let opening = Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed };
-        Some(Session::new(now, &self.config, opening))
+        let ports = &self.ports;
+        let opening =
+            Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
+        Some(Session::new(now, &self.config, &mut self.watches, opening))
     }
 
     /// Ends the connections of one caller that it has not confirmed: it said hello by several planes, and takes the first

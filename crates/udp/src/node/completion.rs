@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// A connection of a node. It stays a valid name for nothing once the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    pub(super) index: u32,
+    pub(crate) index: u32,
     pub(super) generation: u32,
 }
 

@@ -84,6 +84,7 @@ impl Node {
         self.memory.revoke_all(connection);
         let mut known = true;
         if let State::Open(mut session) = state {
+            self.watches.leave(session.watch, index as u32, session.counted);
             known = session.confirmed;
             if !known {
                 self.unconfirmed.retain(|&other| other as usize != index);
@@ -99,6 +100,7 @@ impl Node {
                     planes: &mut self.planes,
                     memory: &mut self.memory,
                     completions: &mut self.completions,
+                    watches: &mut self.watches,
                 };
                 session.say_goodbye(&mut around, reason);
             }

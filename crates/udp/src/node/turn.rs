@@ -83,7 +83,7 @@ impl Node {
 
     /// Sleeps until a socket has something or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let at = until.min(self.deadlines.first());
+        let at = until.min(self.deadlines.first()).min(self.watches.deadline());
         // After a turn those are ready that have packets which no plane takes.
         let sends = !self.ready.is_empty();
         if at <= now {
@@ -185,6 +185,7 @@ impl Node {
                 None => {}
             }
         }
+        self.watches.go_back(self.clock.now(), back);
         self.make_all_ready();
     }
 
@@ -213,6 +214,7 @@ impl Node {
                     session.handle_port(now, plane, up);
                 }
             }
+            self.watches.set_port(now, plane, up);
             self.make_all_ready();
         }
     }
@@ -220,11 +222,8 @@ impl Node {
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
-        self.heed_failures(now);
-        if absence > span(self.config.plane_timeout).min(Span(span(self.config.peer_timeout).0 / 2)) {
-            // Before anybody is judged by its silence, all are told that we were not there to hear.
-            self.make_all_ready();
-        }
+        self.heed_failures();
+        self.watch_peers(now, absence);
         while let Some(index) = self.deadlines.pop(now) {
             self.make_ready(index);
         }
@@ -243,19 +242,18 @@ impl Node {
         moved
     }
 
-    fn make_all_ready(&mut self) {
+    pub(super) fn make_all_ready(&mut self) {
         (0..self.slots.len() as u32).for_each(|index| self.make_ready(index));
     }
 
     /// What the kernel refused to send concerns the connections with that peer and nobody else.
-    fn heed_failures(&mut self, now: Time) {
+    fn heed_failures(&mut self) {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {
                 for index in 0..self.slots.len() {
                     match (&mut self.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
-                            session.handle_no_route(now, plane);
-                            self.make_ready(index as u32);
+                            self.watches.lose_route(session.watch, plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
                             self.end(index, Reason::PayloadTooLarge, true);
@@ -281,12 +279,14 @@ impl Node {
                     planes: &mut self.planes,
                     memory: &mut self.memory,
                     completions: &mut self.completions,
+                    watches: &mut self.watches,
                 };
                 let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
                     Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => {
-                        self.deadlines.set(slot, session.deadline());
+                        session.count(now, &mut self.watches);
+                        self.deadlines.set(slot, session.deadline(&self.watches));
                         if session.wants_transmit() {
                             self.make_ready(slot);
                         }
