@@ -473,7 +473,7 @@ impl Connection {
     }
 
     #[inline]
-    pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) {
+    pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) -> bool {
         let whole = !packet.flags.has(Flags::TRIMMED);
         let mut answer = None;
         let arrival = self.receiver.on_data(data, packet.flags, packet.path, &mut answer);
@@ -482,7 +482,7 @@ impl Connection {
         let Ok(arrival) = arrival else {
             stats.invalid += 1;
             stats.discarded += u64::from(whole);
-            return;
+            return false;
         };
         let marked = packet.flags.has(Flags::CE);
         if arrival.fresh {
@@ -513,6 +513,7 @@ impl Connection {
             self.record.last_cnp = now;
             reply(self.control(packet.path, Flags::NONE, Header::Cnp));
         }
+        arrival.fresh
     }
 
     pub(crate) fn handle_probe(&mut self, now: Time, packet: &Packet, number: u32, reply: Replies<'_>) {

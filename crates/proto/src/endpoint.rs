@@ -66,7 +66,9 @@ pub enum Event {
 /// What became of a packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// It was for us.
+    /// It was data for us that had not come before: its payload belongs into the message, at the offset that it names.
+    Fresh,
+    /// It was for us, and brought no new data.
     Here,
     /// It names a connection that is closed, or never was: counted and dropped.
     Stray,
@@ -237,7 +239,7 @@ impl Endpoint {
             && let Some(connection) = self.connections.awake_at(packet.connection)
         {
             let control = &mut self.control;
-            connection.handle_data(now, packet, data, &mut |packet| push_control(control, packet));
+            let fresh = connection.handle_data(now, packet, data, &mut |packet| push_control(control, packet));
             let settles = connection.wants_idle_probe();
             while let Some((message, bytes)) = connection.receiver.take_received() {
                 let connection = packet.connection;
@@ -246,7 +248,7 @@ impl Endpoint {
             if settles {
                 self.settle(now, packet.connection.slot());
             }
-            return Handled::Here;
+            return if fresh { Handled::Fresh } else { Handled::Here };
         }
         self.handle_other(now, packet)
     }

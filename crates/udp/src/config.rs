@@ -6,8 +6,7 @@ use crate::handshake::Secret;
 use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::{Bytes, Environment, Profile, Rate, Span};
+use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
 /// What is done to the datagrams of a connection, beyond a number that only its two sides know; both sides the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -200,60 +199,24 @@ impl Config {
         (self.payload + self.overhead() - IP_UDP) as usize
     }
 
-    /// The profile as it runs on sockets: packet sizes are the real ones, no timeout is shorter than `retransmit_min`, and what
-    /// was made for switches that trim finds losses by lateness. All else is as in the simulator.
+    /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of these traits
+    /// ([`Profile::adapt_to`]). All else is as in the simulator.
     pub fn wire_profile(&self) -> Profile {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
         profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
-        // Whole packets, and no fewer bytes than asked for.
-        profile.transport.burst = self.burst.div_ceil(self.payload).clamp(1, 65_535);
-        profile.transport.ack_every = if self.trimming {
-            // NACKs shrink a window below what acknowledgements are gathered for, and then only a timeout would go on.
-            Bytes(1)
-        } else {
-            // Each acknowledgement costs both sides a system call: an eighth of what is under way, within what a SACK can tell.
-            let eighth = self.rate.bytes_in(self.base_rtt).0 / 8;
-            let most = u64::from(self.payload) * 24;
-            profile.transport.ack_every.max(Bytes(eighth.min(most).min(65_536)))
-        };
-        // A host that slept catches up, by no more than the socket of its peer holds; and its peers' sleep is no queue.
-        let burst = self.rate.time_for(Bytes(self.socket_share(2 * self.socket_buffer)));
-        profile.transport.pace_slack = self.base_rtt.min(burst);
-        profile.transport.rtt_min = self.base_rtt;
-        // A node has few connections, and what they have learnt is worth more than their memory.
-        profile.transport.sleep_after = Span::ZERO;
-        let floor = self.retransmit_min;
-        match &mut profile.reliability {
-            ReliabilityConfig::GoBackN(c) => c.rto = c.rto.max(floor),
-            ReliabilityConfig::SelectiveRepeat(c) => {
-                c.rto_min = c.rto_min.max(floor);
-                c.rto_low = c.rto_low.max(floor);
-                c.rto_high = c.rto_high.max(floor);
-                // Where nobody trims, a profile made for switches that do would wait for a window of packets or a timeout.
-                let blind = profile.switch.trimming && !self.trimming && !c.holes;
-                c.sack_rotates |= blind;
-                if blind || c.late > 0.0 {
-                    c.late = c.late.max(self.late_min.0 as f64 / self.base_rtt.0 as f64);
-                }
-                if c.rto > Span::ZERO {
-                    c.rto = c.rto.max(floor);
-                } else if self.trimming {
-                    // Six queues' time, as the engine would compute it, but it would take no floor then.
-                    let port = Rate(self.rate.0 / self.planes.len().max(1) as u64);
-                    c.rto = floor.max(port.time_for(self.queue()) * 6);
-                }
-            }
-            ReliabilityConfig::MrcSack(c) => {
-                c.timeout = c.timeout.max(floor);
-                c.timeout_max = c.timeout_max.max(floor);
-                c.reorder_min = c.reorder_min.max(self.late_min);
-                // What leaves while a hole is found and mended; no more than the window of counters holds twice.
-                let packets = self.rate.bytes_in(self.late_min * 2).0 / u64::from(self.payload);
-                c.psn_range = c.psn_range.max(packets.div_ceil(128).min(128) as u32);
-            }
-        }
+        profile.adapt_to(&HostTraits {
+            rate: self.rate,
+            ports: self.planes.len() as u8,
+            base_rtt: self.base_rtt,
+            timer_slack: self.retransmit_min,
+            late_min: self.late_min,
+            batch: Bytes(self.burst.into()),
+            catch_up: Bytes(self.socket_share(2 * self.socket_buffer)),
+            queue: self.queue(),
+            trimming: self.trimming,
+        });
         profile
     }
 

@@ -18,8 +18,8 @@
 //! ```text
 //! 4 data      transport header, descriptor, payload
 //! 5 control   transport header of an acknowledgement, NACK, CNP or probe
-//! 6 ping      number 8
-//! 7 pong      number 8, of the ping that it answers
+//! 6 ping      number 8, and perhaps a proof 8 that its connection leads to the same node as another
+//! 7 pong      number 8, of the ping that it answers, and a proof 8 if that of the ping holds
 //! 8 close     reason 1
 //! ```
 //!
@@ -67,6 +67,8 @@ pub const DESCRIPTOR_MAX: usize = 24;
 pub const TRIMMED: usize = HEADER + 40;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
+/// Bytes of the proof in a ping or a pong.
+pub const PROOF: usize = 8;
 /// Bytes of a retry.
 pub const RETRY: usize = 12 + COOKIE;
 /// Bytes of a welcome.

@@ -4,6 +4,7 @@
 pub mod asynchronous;
 mod clock;
 mod config;
+mod deadlines;
 pub mod doctor;
 mod error;
 pub mod frame;
@@ -19,6 +20,7 @@ mod secure;
 mod session;
 mod shards;
 mod socket;
+mod watch;
 
 pub use config::{CONTROL_DSCP, Config, PLANES_MAX, Protection, Waiting};
 pub use error::{Error, Reason};

@@ -3,6 +3,7 @@
 mod answers;
 mod calls;
 mod completion;
+mod liveness;
 mod slots;
 mod turn;
 mod wake;
@@ -12,6 +13,7 @@ pub use wake::Waker;
 
 use crate::clock::{Clock, span};
 use crate::config::{Config, Waiting};
+use crate::deadlines::Deadlines;
 use crate::error::{Error, Reason};
 use crate::frame::{self, Descriptor, Frame};
 use crate::handshake::{Cookies, Terms};
@@ -20,6 +22,7 @@ use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
+use crate::watch::Watches;
 use answers::Answers;
 use calls::Calling;
 use slots::{Slot, State};
@@ -52,6 +55,17 @@ pub struct Node {
     inbox: Option<Inbox>,
     memory: Memory,
     slots: Vec<Slot>,
+    /// Slots without a connection.
+    free: Vec<u32>,
+    /// Slots whose connection has something to do in the next turn, each once, in the order of turns.
+    ready: VecDeque<u32>,
+    /// When to look at the connections that are not ready, by slot.
+    deadlines: Deadlines,
+    watches: Watches,
+    /// If the node has no turn for longer, it may be its own fault that it heard nothing.
+    absence_max: Span,
+    /// Slots of connections whose callers have not shown their keys.
+    unconfirmed: Vec<u32>,
     open: usize,
     ids: HashMap<u64, u32>,
     /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
@@ -60,8 +74,6 @@ pub struct Node {
     completions: VecDeque<Completion>,
     operations: u64,
     counters: NodeCounters,
-    /// The slot that is first in the next turn.
-    turn: usize,
     last_turn: Time,
     /// No engine has been told of a later time.
     latest: Time,
@@ -112,6 +124,12 @@ impl Node {
             inbox: Some(Inbox::new()),
             memory: Memory::default(),
             slots: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            watches: Watches::new(span(config.plane_timeout), span(config.peer_timeout)),
+            absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
+            unconfirmed: Vec::new(),
             open: 0,
             ids: HashMap::new(),
             recent: None,
@@ -119,7 +137,6 @@ impl Node {
             completions: VecDeque::new(),
             operations: 0,
             counters: NodeCounters::default(),
-            turn: 0,
             last_turn: clock.now(),
             latest: clock.now(),
             held: false,
@@ -286,6 +303,7 @@ impl Node {
         session.receive(operation, place);
         self.memory.hold(place);
         self.operations += 1;
+        self.make_ready(connection.index);
         Ok(operation)
     }
 
@@ -309,6 +327,7 @@ impl Node {
         self.operations += 1;
         self.heed_answer(now);
         self.latest = now;
+        self.make_ready(connection.index);
         if alone {
             // Nobody waits before it, so it leaves now; what is posted while it is under way gathers for fuller batches.
             self.let_one_work(connection.index as usize, now, Span::ZERO);
@@ -378,14 +397,18 @@ impl Node {
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
+            watches: &mut self.watches,
         };
         let unconfirmed = !session.confirmed;
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
         if unconfirmed && session.confirmed {
             let caller = session.remote();
             self.slots[index as usize].hello = None;
-            self.end_twins(caller, Some(index as usize));
+            self.unconfirmed.retain(|&other| other != index);
+            self.end_twins(caller);
         }
+        self.join_watches(now);
+        self.make_ready(index);
         if let Err(reason) = outcome {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);
@@ -424,6 +447,12 @@ impl Node {
         self.open
     }
 
+    /// Nodes at the other ends of connections, as far as they are known to be the same: connections with one node are watched
+    /// as one.
+    pub fn peers(&self) -> usize {
+        self.watches.count_peers()
+    }
+
     /// What belongs to no connection, or to none any more.
     pub const fn counters(&self) -> NodeCounters {
         self.counters
@@ -451,62 +480,4 @@ impl Drop for Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DAY: Duration = Duration::from_secs(86_400);
-
-    /// Two nodes, and what they have told.
-    struct Two {
-        nodes: [Node; 2],
-        told: [Vec<Completion>; 2],
-    }
-
-    impl Two {
-        /// Lets both work until one of them has told of something; forgets what it has told before.
-        fn until(&mut self, which: usize, wanted: impl Fn(&Completion) -> bool) -> Completion {
-            let began = std::time::Instant::now();
-            loop {
-                for (node, told) in self.nodes.iter_mut().zip(&mut self.told) {
-                    told.extend(node.poll());
-                }
-                if let Some(at) = self.told[which].iter().position(&wanted) {
-                    return self.told[which].drain(..=at).next_back().expect("found above");
-                }
-                assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
-            }
-        }
-    }
-
-    #[test]
-    fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
-        let config = Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
-        let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
-        let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
-        let mut two = Two { nodes, told: Default::default() };
-        // Neither is young.
-        two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 95));
-        let old = two.nodes[0].connect(&[address]).expect("a call");
-        two.until(1, |told| matches!(told, Completion::Accepted { .. }));
-        // It owes something all the time.
-        let region = two.nodes[0].register(vec![0; 8]);
-        two.nodes[0].send(old, region, 0..8).expect("posted");
-        for days in [99, 2, 90] {
-            two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * days));
-            // Everything goes on: the old connection, and a new one.
-            let new = two.nodes[0].connect(&[address]).expect("a call");
-            two.until(0, |told| *told == Completion::Connected { connection: new });
-            two.until(1, |told| matches!(told, Completion::Accepted { .. }));
-            two.nodes[0].close(new).expect("open");
-            two.until(1, |told| matches!(told, Completion::Closed { .. }));
-            assert!(two.nodes[0].connection_counters(old).is_ok(), "{days}");
-        }
-        assert!(two.nodes.iter().all(|node| node.clock.now() < Time::ZERO + span(DAY * 100)));
-        assert!(two.nodes[0].uptime() >= DAY * 286);
-        two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 10));
-        let ended = two.until(0, |told| matches!(told, Completion::Closed { .. }));
-        assert_eq!(ended, Completion::Closed { connection: old, reason: Reason::Aged });
-        let new = two.nodes[0].connect(&[address]).expect("a call");
-        two.until(0, |told| *told == Completion::Connected { connection: new });
-    }
-}
+mod tests;

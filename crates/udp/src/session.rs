@@ -1,36 +1,36 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
+mod arriving;
 mod incoming;
+mod leaving;
 mod pacer;
 mod planes;
 mod roaming;
 mod trimmed;
 
-use crate::clock::{EARLY, LIFE};
+use crate::clock::EARLY;
 use crate::config::Config;
-use crate::error::Reason;
-use crate::frame::{Descriptor, HEADER, Kind, Sealed, encode_sealed};
+use crate::frame::Descriptor;
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation};
-use crate::plane::{Class, Destination, Owner, Plane, batch_of};
+use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
-use crate::socket::Arrival;
+use crate::watch::{self, Watches};
 use incoming::Incoming;
 use pacer::Pacer;
-use planes::Side;
+use planes::{Doubt, Side};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::Letter;
-use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
-    Packet, PathId, Ports, Profile, Span, Time, wire,
+    Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, HostId, Message, MessageId, OpenConnection, Profile,
+    Span, Time,
 };
 
 /// Completions that wait for the application, beyond which letters are lost. Ours.
@@ -94,7 +94,14 @@ pub(crate) struct Session {
     /// What the node's clock shows when this session's own time is zero. The node sets its clock back now and then, and the
     /// session's time goes on: see [`crate::clock`].
     origin: i128,
+    /// What the peer addresses us by, and we the peer.
+    local: u64,
     remote: u64,
+    /// Did we begin it?
+    calls: bool,
+    /// The watch over its peer, and whether we are counted there as active.
+    pub(crate) watch: u32,
+    pub(crate) counted: bool,
     endpoint: Endpoint,
     format: WireFormat,
     /// The engine keeps a record of every path: what the pings of planes say is for people.
@@ -111,7 +118,9 @@ pub(crate) struct Session {
     sides: Vec<Side>,
     plane_timeout: Span,
     peer_timeout: Span,
+    /// When something genuine came on this connection.
     heard: Time,
+    doubt: Doubt,
     /// Has the peer shown that it has the keys?
     pub(crate) confirmed: bool,
     /// When it must have done so.
@@ -134,7 +143,6 @@ pub(crate) struct Session {
     /// The peer's messages that have begun to arrive.
     incoming: Incoming,
     header: Vec<u8>,
-    pings: u64,
     rtts: Vec<Span>,
     counters: SessionCounters,
 }
@@ -147,6 +155,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
+    pub(crate) watches: &'a mut Watches,
 }
 
 impl Surroundings<'_> {
@@ -158,16 +167,20 @@ impl Surroundings<'_> {
             planes: self.planes,
             memory: self.memory,
             completions: self.completions,
+            watches: self.watches,
         }
     }
 }
 
 pub(crate) struct Opening<'a> {
     pub(crate) handle: Connection,
+    pub(crate) local: u64,
     pub(crate) remote: u64,
     pub(crate) secrets: &'a Secrets,
     pub(crate) calls: bool,
     pub(crate) peers: Vec<Option<SocketAddrV6>>,
+    /// Which of our own ports are up.
+    pub(crate) ports: &'a [bool],
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
     /// Bytes that may leave at once, if a window is more.
@@ -176,11 +189,15 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(now: Time, config: &Config, opening: Opening<'_>) -> Session {
+    pub(crate) fn new(now: Time, config: &Config, watches: &mut Watches, opening: Opening<'_>) -> Session {
         // It begins late enough to look back.
         let origin = i128::from(now.0) - i128::from(EARLY.0);
+        let node_now = now;
         let now = Time::ZERO + EARLY;
-        let Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed } = opening;
+        let Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed } =
+            opening;
+        let known = peers.iter().copied();
+        let watch = watches.begin(node_now, watch::key(secrets), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
@@ -197,11 +214,18 @@ impl Session {
         let (ours, theirs) =
             if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
         let planes = peers.len();
+        for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
+            endpoint.handle_port(now, plane as u8, false);
+        }
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
             origin,
+            local,
             remote,
+            calls,
+            watch,
+            counted: false,
             endpoint,
             format,
             engine_knows,
@@ -210,10 +234,15 @@ impl Session {
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
-            sides: peers.into_iter().map(|peer| Side::new(peer, now)).collect(),
+            sides: peers
+                .iter()
+                .enumerate()
+                .map(|(i, &peer)| Side::new(peer, ports.get(i).is_none_or(|&up| up)))
+                .collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
             peer_timeout: crate::clock::span(config.peer_timeout),
             heard: now,
+            doubt: Doubt::default(),
             confirmed: calls,
             confirm_by: now + crate::clock::span(config.handshake_timeout),
             waiting: VecDeque::new(),
@@ -226,7 +255,6 @@ impl Session {
             credits_told: 0,
             incoming: Incoming::new(config.incoming_max),
             header: Vec::with_capacity(64),
-            pings: 0,
             rtts: Vec::new(),
             counters: SessionCounters {
                 sent_bytes: vec![0; planes],
@@ -274,6 +302,11 @@ impl Session {
         self.origin -= i128::from(back.0);
     }
 
+    /// A time as this session counts it, by the node's clock.
+    fn by_node(&self, own: Time) -> Time {
+        Time((i128::from(own.0) + self.origin).clamp(0, i128::from(u64::MAX)) as u64)
+    }
+
     /// A time of the node's clock as this session counts it.
     fn own(&self, now: Time) -> Time {
         Time((i128::from(now.0) - self.origin).clamp(0, i128::from(u64::MAX)) as u64)
@@ -316,310 +349,9 @@ impl Session {
         }
     }
 
-    /// A datagram for this connection arrived by `plane`.
-    pub(crate) fn handle(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        plane: usize,
-        arrival: &Arrival,
-        sealed: &Sealed,
-        datagram: &mut [u8],
-    ) -> Result<(), Reason> {
-        let around = &mut around.at(self.own(around.now));
-        let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
-        if self.handle_trimmed(now, arrival, sealed, datagram) {
-            return Ok(());
-        }
-        let newest = self.opener.is_newest(sealed.counter);
-        let body = match self.opener.open(sealed.counter, datagram) {
-            Ok(body) => &*body,
-            Err(crate::secure::Refused::Repeated) => {
-                self.counters.repeated += 1;
-                return Ok(());
-            }
-            Err(crate::secure::Refused::Forged) => {
-                self.counters.forged += 1;
-                return Ok(());
-            }
-        };
-        if !self.confirmed {
-            self.confirmed = true;
-            around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
-        }
-        self.heard = now;
-        let Some(side) = self.sides.get_mut(plane) else { return Ok(()) };
-        side.heard = now;
-        if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
-            self.watch_address(around, plane, from, newest, length);
-        }
-        if newest {
-            // Never more than operations_max receives are open, far from half the range.
-            let ahead = sealed.credits.wrapping_sub(self.credits as u16);
-            if ahead < 1 << 15 {
-                self.credits = self.credits.wrapping_add(u32::from(ahead));
-                self.admit(now);
-            }
-        }
-        match sealed.kind {
-            Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
-            Kind::Control => match wire::decode(self.format, body) {
-                Ok(packet) if !matches!(packet.header, Header::Data(_)) => {
-                    // What is marked is the way of data; acknowledgements have no say.
-                    let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
-                    self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
-                }
-                _ => self.counters.malformed += 1,
-            },
-            Kind::Ping => match body.first_chunk::<8>() {
-                Some(number) => {
-                    let path = PathId::new(plane as u8, sealed.path.entropy());
-                    self.answer_ping(around, from, path, u64::from_be_bytes(*number));
-                }
-                None => self.counters.malformed += 1,
-            },
-            Kind::Pong => match body.first_chunk::<8>() {
-                Some(number) => self.handle_pong(around, plane, from, u64::from_be_bytes(*number)),
-                None => self.counters.malformed += 1,
-            },
-            Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
-        }
-        self.drain(around)
-    }
-
-    fn handle_data(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        plane: usize,
-        marked: bool,
-        sealed: &Sealed,
-        body: &[u8],
-    ) -> Result<(), Reason> {
-        let Ok(packet) = wire::decode(self.format, body) else {
-            self.counters.malformed += 1;
-            return Ok(());
-        };
-        let Header::Data(data) = packet.header else {
-            self.counters.malformed += 1;
-            return Ok(());
-        };
-        let rest = &body[wire::header_bytes(self.format, &packet)..];
-        let Ok(descriptor) = Descriptor::decode(rest) else {
-            self.counters.malformed += 1;
-            return Ok(());
-        };
-        let payload = &rest[descriptor.bytes()..];
-        if payload.len() != usize::from(data.length) {
-            self.counters.malformed += 1;
-            return Ok(());
-        }
-        let before = self.endpoint.stats(ONLY).delivered;
-        let flags = Flags::NONE.with_if(marked, Flags::CE);
-        self.endpoint.handle_packet(around.now, &complete(packet, sealed, flags, body.len()));
-        if self.endpoint.stats(ONLY).delivered == before {
-            // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
-            return Ok(());
-        }
-        self.incoming.add(data.message.0, descriptor, payload.len())?;
-        // Checked for packets without payload, too: their offset is the length that the application is told.
-        let place = match descriptor {
-            Descriptor::Send { number } => {
-                let ahead = number.wrapping_sub(self.receive_first) as usize;
-                let receive = self.receives.get(ahead).ok_or(Reason::Violation)?;
-                receive.place.part(data.offset.get(), payload.len()).ok_or(Reason::TooLong)?
-            }
-            Descriptor::Write { key, start, .. } => {
-                let start = start.checked_add(data.offset.get()).ok_or(Reason::RemoteAccess)?;
-                around.memory.open(key, self.handle, start, payload.len()).ok_or(Reason::RemoteAccess)?
-            }
-        };
-        around.memory.write(place, payload);
-        self.counters.received_bytes[plane] += payload.len() as u64;
-        Ok(())
-    }
-
-    /// What the engine has to tell, for the application.
-    fn drain(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
-        let connection = self.handle;
-        while let Some(event) = self.endpoint.poll_event() {
-            match event {
-                Event::Sent { message, .. } => {
-                    assert!(message.0 == self.first, "messages finish in the order of posting");
-                    let Some(posted) = self.flying.pop_front() else { unreachable!("the engine finishes what it has") };
-                    self.first = self.first.wrapping_add(1);
-                    around.memory.release(posted.place);
-                    around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
-                }
-                Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
-                    Descriptor::Send { number } => {
-                        if number != self.receive_first || self.receives.is_empty() {
-                            return Err(Reason::Violation);
-                        }
-                        let Some(receive) = self.receives.pop_front() else { return Err(Reason::Violation) };
-                        self.receive_first = self.receive_first.wrapping_add(1);
-                        around.memory.release(receive.place);
-                        let (operation, bytes) = (receive.operation, bytes.0);
-                        around.completions.push_back(Completion::Received { connection, operation, bytes });
-                    }
-                    Descriptor::Write { immediate: Some(immediate), .. } => {
-                        let bytes = bytes.0;
-                        around.completions.push_back(Completion::Written { connection, immediate, bytes });
-                    }
-                    Descriptor::Write { immediate: None, .. } => {}
-                },
-                // Whoever does not poll loses letters, as the network may.
-                Event::Letter { letter, .. } => {
-                    if around.completions.len() < LETTERS_MAX {
-                        around.completions.push_back(Completion::Letter { connection, letter });
-                    }
-                }
-                // Its retries are used up.
-                Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
-            }
-        }
-        Ok(())
-    }
-
-    /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
-    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
-        let around = &mut around.at(self.own(around.now));
-        let now = around.now;
-        if now > Time::ZERO + LIFE {
-            return Err(Reason::Aged);
-        }
-        if !self.confirmed {
-            // Nothing goes to a caller that has not shown its keys.
-            return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
-        }
-        self.excuse(now, absence);
-        if now.since(self.heard) > self.peer_timeout {
-            return Err(Reason::PeerSilent);
-        }
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            self.endpoint.handle_timeout(now);
-        }
-        self.watch_planes(around);
-        let mut sent = 0;
-        while sent < self.turn && self.endpoint.wants_transmit() {
-            let free = self.free(around.planes);
-            if free == 0 {
-                break;
-            }
-            let endpoint = &self.endpoint;
-            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
-            let data = if paced { 0 } else { free };
-            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
-            self.send_packet(around, &packet);
-            sent += 1;
-        }
-        if self.credits_told != self.granted() {
-            // Nothing carried the news of new receives: tell it.
-            let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
-            if let Some(plane) = up {
-                self.ping(around, plane);
-                sent += 1;
-            }
-        }
-        self.drain(around)?;
-        Ok(sent > 0)
-    }
-
-    fn header(&mut self, kind: Kind, path: PathId) -> Sealed {
-        let granted = self.granted();
-        self.credits_told = granted;
-        Sealed { kind, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
-    }
-
-    fn send_packet(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
-        let plane = usize::from(packet.path.port());
-        let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
-        self.header.clear();
-        // Its numbers fit every format: connection 0, offsets of 64 bits.
-        if wire::encode(self.format, packet, &mut self.header).is_err() {
-            self.counters.malformed += 1;
-            return;
-        }
-        let mut transport = std::mem::take(&mut self.header);
-        match packet.header {
-            Header::Data(data) => {
-                let header = self.header(Kind::Data, packet.path);
-                let posted = &self.flying[data.message.0.wrapping_sub(self.first) as usize];
-                posted.descriptor.encode(&mut transport);
-                let payload = around.memory.read(posted.place, data.offset.get(), usize::from(data.length));
-                let sealer = &mut self.sealer;
-                let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
-                let (resolved, source) = around.routes.resolve(to, packet.path);
-                let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
-                around.planes[plane].push(destination, Class::Data, length, |out| {
-                    let start = out.len();
-                    encode_sealed(&header, out);
-                    out.extend_from_slice(&transport);
-                    out.extend_from_slice(payload);
-                    sealer.seal(out, start);
-                });
-                if let Some(pacer) = &mut self.pacer {
-                    pacer.spend(length as u64);
-                }
-                self.counters.sent_bytes[plane] += u64::from(data.length);
-                if !packet.flags.has(Flags::RETRANSMITTED) {
-                    self.counters.fresh_bytes += u64::from(data.length);
-                }
-            }
-            // Probes travel in the class of data, and are marked like it.
-            _ => {
-                let class = if packet.is_control() { Class::Control } else { Class::Data };
-                self.send(around, to, (Kind::Control, class), packet.path, &transport);
-            }
-        }
-        self.header = transport;
-    }
-
-    fn send(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        to: SocketAddrV6,
-        (kind, class): (Kind, Class),
-        path: PathId,
-        body: &[u8],
-    ) {
-        let header = self.header(kind, path);
-        let sealer = &mut self.sealer;
-        let length = HEADER + body.len() + sealer.tag_bytes();
-        let (resolved, source) = around.routes.resolve_small(to, path);
-        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
-        around.planes[usize::from(path.port())].push(destination, class, length, |out| {
-            let start = out.len();
-            encode_sealed(&header, out);
-            out.extend_from_slice(body);
-            sealer.seal(out, start);
-        });
-    }
-
-    /// Sends a ping or a pong.
-    fn send_number(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, path: PathId, kind: Kind, number: u64) {
-        self.send(around, to, (kind, Class::Control), path, &number.to_be_bytes());
-    }
-
-    fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
-        if let Some(to) = self.sides[usize::from(path.port())].peer {
-            self.send(around, to, (kind, Class::Control), path, body);
-        }
-    }
-
     /// Is something owed, to us or by us?
     fn is_active(&self) -> bool {
         self.posted() > 0 || !self.incoming.is_empty()
-    }
-
-    /// Does it have packets to send that no plane takes at present?
-    pub(crate) fn wants_transmit(&self) -> bool {
-        self.endpoint.wants_transmit()
-    }
-
-    /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
-    pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
-        for plane in 0..self.sides.len() {
-            self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);
-        }
     }
 
     /// Gives back what unfinished operations held.
@@ -639,17 +371,6 @@ fn window_psn(reliability: &ReliabilityConfig) -> u32 {
         // It keeps to one path, where nothing overtakes.
         ReliabilityConfig::GoBackN(_) => 0,
     }
-}
-
-/// Puts what the datagram's outer part says into a packet.
-fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packet {
-    let outer = wire::Outer {
-        path: sealed.path,
-        size: size.min(usize::from(u16::MAX)) as u16,
-        flags,
-        ..wire::Outer::default()
-    };
-    Packet { connection: ONLY, ..outer.complete(packet) }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    ConnectionId, ConnectionStats, Endpoint, HostId, Message, MessageId, OpenConnection, Packet, Ports, Rate, Span,
-    Time,
+    ConnectionId, ConnectionStats, Endpoint, Handled, HostId, Message, MessageId, OpenConnection, Packet, Ports, Rate,
+    Span, Time,
 };
 
 pub(super) struct Side {
@@ -270,7 +270,11 @@ impl<'a> Pair<'a> {
             Header::Nack(nack) if go_back_n => self.flows[side][connection].forget_below(u64::from(nack.psn.get())),
             _ => {}
         }
-        self.sides[side].endpoint.handle_packet(self.now, packet);
+        let endpoint = &mut self.sides[side].endpoint;
+        let before = endpoint.stats(packet.connection).delivered;
+        let handled = endpoint.handle_packet(self.now, packet);
+        let delivered = endpoint.stats(packet.connection).delivered - before;
+        assert_eq!(handled, if delivered == 1 { Handled::Fresh } else { Handled::Here }, "{packet:?}");
         self.sides[side].stuck = false;
         while let Some(event) = self.sides[side].endpoint.poll_event() {
             self.told(side, event);

@@ -179,7 +179,7 @@ impl Slice<'_> {
             }
         } else {
             match host.endpoint.handle_packet(Time(now), packet) {
-                Handled::Here => {}
+                Handled::Here | Handled::Fresh => {}
                 Handled::Stray => self.packets.discarded += u64::from(transit.is_whole_data()),
                 Handled::Unknown => {
                     let packet = *packet;

@@ -29,6 +29,11 @@ impl Answers {
         Answers { by_hello: HashMap::new(), order: BTreeMap::new(), count: 0, most }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_hello.len().max(self.order.len())
+    }
+
     pub(super) fn get(&self, hello: &[u8; NOISE_HELLO]) -> Option<&[u8; NOISE_WELCOME]> {
         self.by_hello.get(hello).map(|answered| &answered.welcome)
     }

@@ -21,7 +21,7 @@ pub(super) struct Calling {
     pub(super) id: u64,
     peers: Vec<SocketAddrV6>,
     began: Time,
-    pub(super) again: Time,
+    again: Time,
     tries: usize,
     /// Per plane, once a cookie has come by it: since when, and the hello that was made with it.
     attempts: Vec<Option<(Time, Caller)>>,
@@ -49,6 +49,11 @@ impl Calling {
     pub(super) fn go_back(&mut self, back: Span) {
         (self.began, self.again) = (earlier(self.began, back), earlier(self.again, back));
         self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
+    }
+
+    /// When to look at it again, if calls take so long at the most.
+    pub(super) fn deadline(&self, longest: Span) -> Time {
+        self.again.min(self.began + longest + Span(1))
     }
 
     /// Is this where the peer is said to be?
@@ -149,7 +154,7 @@ impl Node {
         };
         self.counters.handshakes += 1;
         if self.open >= self.config.connections_max {
-            self.end_twins(id, None);
+            self.end_twins(id);
         }
         let full = self.open >= self.config.connections_max;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
@@ -161,11 +166,14 @@ impl Node {
                 let mut peers = vec![None; self.planes.len()];
                 peers[plane] = Some(from);
                 let handle = self.next_handle();
-                let Some(session) = self.open_session(now, handle, id, &secrets, false, peers) else { return };
+                let names = (ours, id);
+                let Some(session) = self.open_session(now, handle, names, &secrets, false, peers) else { return };
+                let watch = session.watch;
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
-                    return;
+                    return self.watches.leave(watch, handle.index, false);
                 }
                 self.slots[handle.index as usize].hello = Some(*noise);
+                self.unconfirmed.push(handle.index);
             }
         }
         self.answered.insert(now, *noise, welcome);
@@ -184,36 +192,39 @@ impl Node {
             Err(reason) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
                 let handle = Connection { index: index as u32, generation: self.slots[index].generation };
-                let Some(session) = self.open_session(now, handle, remote, &secrets, true, peers) else { return };
+                let names = (id, remote);
+                let Some(session) = self.open_session(now, handle, names, &secrets, true, peers) else { return };
                 self.slots[index].state = Some(State::Open(Box::new(session)));
+                self.make_ready(index as u32);
                 self.completions.push_back(Completion::Connected { connection: handle });
             }
         }
     }
 
     fn open_session(
-        &self,
+        &mut self,
         now: Time,
         handle: Connection,
-        remote: u64,
+        (local, remote): (u64, u64),
         secrets: &Secrets,
         calls: bool,
         peers: Vec<Option<SocketAddrV6>>,
     ) -> Option<Session> {
         let seed = u64::from_be_bytes(random().ok()?);
         let (profile, environment, burst) = (self.profile.clone(), self.environment, self.burst);
-        let opening = Opening { handle, remote, secrets, calls, peers, profile, environment, burst, seed };
-        Some(Session::new(now, &self.config, opening))
+        let ports = &self.ports;
+        let opening =
+            Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
+        Some(Session::new(now, &self.config, &mut self.watches, opening))
     }
 
-    /// Ends the connections of one caller that it has not confirmed, but for `kept`: it said hello by several planes, and
-    /// takes the first welcome.
-    pub(super) fn end_twins(&mut self, caller: u64, kept: Option<usize>) {
-        for index in 0..self.slots.len() {
+    /// Ends the connections of one caller that it has not confirmed: it said hello by several planes, and takes the first
+    /// welcome.
+    pub(super) fn end_twins(&mut self, caller: u64) {
+        for i in (0..self.unconfirmed.len()).rev() {
+            let index = self.unconfirmed[i] as usize;
             if let Some(State::Open(session)) = &self.slots[index].state
-                && !session.confirmed
                 && session.remote() == caller
-                && kept != Some(index)
             {
                 self.end(index, Reason::NoAnswer, false);
             }

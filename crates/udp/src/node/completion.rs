@@ -7,7 +7,7 @@ use strandway_proto::Letter;
 /// A connection of a node. It stays a valid name for nothing once the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    pub(super) index: u32,
+    pub(crate) index: u32,
     pub(super) generation: u32,
 }
 
@@ -104,6 +104,10 @@ pub struct NodeCounters {
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
     pub handshakes: u64,
+    /// Turns in which the node moved packets.
+    pub turns: u64,
+    /// Connections that were looked at in those turns, one after the other: those that had something to do.
+    pub visits: u64,
     /// Payload bytes that had arrived for the first time on connections that have ended.
     pub ended_received_bytes: u64,
     /// Payload bytes that had been sent for the first time on connections that have ended.

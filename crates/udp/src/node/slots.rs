@@ -5,6 +5,7 @@ use crate::error::{Error, Reason};
 use crate::frame::NOISE_HELLO;
 use crate::secure::random;
 use crate::session::{Session, Surroundings};
+use strandway_proto::Time;
 
 pub(super) enum State {
     Calling(Box<Calling>),
@@ -18,6 +19,8 @@ pub(super) struct Slot {
     pub(super) id: u64,
     /// The hello that it began with, until its caller has shown the keys.
     pub(super) hello: Option<[u8; NOISE_HELLO]>,
+    /// Is it in [`Node::ready`]?
+    pub(super) ready: bool,
 }
 
 impl Node {
@@ -33,8 +36,8 @@ impl Node {
 
     /// The handle that [`Node::occupy`] will give next.
     pub(super) fn next_handle(&self) -> Connection {
-        match self.slots.iter().position(|slot| slot.state.is_none()) {
-            Some(index) => Connection { index: index as u32, generation: self.slots[index].generation },
+        match self.free.last() {
+            Some(&index) => Connection { index, generation: self.slots[index as usize].generation },
             None => Connection { index: self.slots.len() as u32, generation: 0 },
         }
     }
@@ -45,13 +48,14 @@ impl Node {
             return Err(Error::TooManyConnections { limit });
         }
         let handle = self.next_handle();
-        if handle.index as usize == self.slots.len() {
-            self.slots.push(Slot { generation: 0, state: None, id, hello: None });
+        if self.free.pop().is_none() {
+            self.slots.push(Slot { generation: 0, state: None, id, hello: None, ready: false });
         }
         let slot = &mut self.slots[handle.index as usize];
         (slot.state, slot.id, slot.hello) = (Some(state), id, None);
         self.ids.insert(id, handle.index);
         self.open += 1;
+        self.make_ready(handle.index);
         Ok(handle)
     }
 
@@ -68,6 +72,8 @@ impl Node {
         let connection = Connection { index: index as u32, generation: slot.generation };
         let state = slot.state.take()?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index as u32);
+        self.deadlines.set(index as u32, Time::NEVER);
         self.ids.remove(&slot.id);
         if let Some(hello) = slot.hello.take() {
             // The welcome did not get through in time; the next one is for a connection that exists.
@@ -78,7 +84,11 @@ impl Node {
         self.memory.revoke_all(connection);
         let mut known = true;
         if let State::Open(mut session) = state {
+            self.watches.leave(session.watch, index as u32, session.counted);
             known = session.confirmed;
+            if !known {
+                self.unconfirmed.retain(|&other| other as usize != index);
+            }
             let carried = session.counters();
             self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
             self.counters.ended_fresh_bytes += carried.fresh_bytes;
@@ -90,6 +100,7 @@ impl Node {
                     planes: &mut self.planes,
                     memory: &mut self.memory,
                     completions: &mut self.completions,
+                    watches: &mut self.watches,
                 };
                 session.say_goodbye(&mut around, reason);
             }
@@ -99,6 +110,14 @@ impl Node {
         let before = self.completions.len();
         self.completions.retain(|c| !matches!(c, Completion::Accepted { connection: it, .. } if *it == connection));
         (known && self.completions.len() == before).then_some(connection)
+    }
+
+    /// The connection in a slot has something to do in the next turn.
+    pub(super) fn make_ready(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !std::mem::replace(&mut slot.ready, true) {
+            self.ready.push_back(index);
+        }
     }
 
     pub(super) fn slot(&self, connection: Connection) -> Result<&State, Error> {

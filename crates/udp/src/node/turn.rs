@@ -83,18 +83,9 @@ impl Node {
 
     /// Sleeps until a socket has something or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let mut at = until;
-        let mut sends = false;
-        for slot in &self.slots {
-            match &slot.state {
-                Some(State::Open(session)) => {
-                    at = at.min(session.deadline());
-                    sends |= session.wants_transmit();
-                }
-                Some(State::Calling(calling)) => at = at.min(calling.again),
-                None => {}
-            }
-        }
+        let at = until.min(self.deadlines.first()).min(self.watches.deadline());
+        // After a turn those are ready that have packets which no plane takes.
+        let sends = !self.ready.is_empty();
         if at <= now {
             return Ok(());
         }
@@ -194,6 +185,8 @@ impl Node {
                 None => {}
             }
         }
+        self.watches.go_back(self.clock.now(), back);
+        self.make_all_ready();
     }
 
     /// Sends what was held back for an answer that did not come.
@@ -221,31 +214,46 @@ impl Node {
                     session.handle_port(now, plane, up);
                 }
             }
+            self.watches.set_port(now, plane, up);
+            self.make_all_ready();
         }
     }
 
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
-        self.heed_failures(now);
-        let mut moved = false;
-        let count = self.slots.len();
-        for i in 0..count {
-            let index = (self.turn + i) % count;
-            moved |= self.let_one_work(index, now, absence);
+        self.heed_failures();
+        self.watch_peers(now, absence);
+        while let Some(index) = self.deadlines.pop(now) {
+            self.make_ready(index);
         }
-        self.turn = (self.turn + 1) % count.max(1);
+        let mut moved = false;
+        self.counters.turns += 1;
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            self.slots[index as usize].ready = false;
+            self.counters.visits += 1;
+            moved |= self.let_one_work(index as usize, now, absence);
+        }
+        if self.ready.len() > 1 {
+            // Another one is first in the next turn.
+            self.ready.rotate_left(1);
+        }
         moved
     }
 
+    pub(super) fn make_all_ready(&mut self) {
+        (0..self.slots.len() as u32).for_each(|index| self.make_ready(index));
+    }
+
     /// What the kernel refused to send concerns the connections with that peer and nobody else.
-    fn heed_failures(&mut self, now: Time) {
+    fn heed_failures(&mut self) {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {
                 for index in 0..self.slots.len() {
                     match (&mut self.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
-                            session.handle_no_route(now, plane);
+                            self.watches.lose_route(session.watch, plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
                             self.end(index, Reason::PayloadTooLarge, true);
@@ -262,6 +270,7 @@ impl Node {
 
     /// Timers and packets of the connection in a slot; true if it sent anything.
     pub(super) fn let_one_work(&mut self, index: usize, now: Time, absence: Span) -> bool {
+        let slot = index as u32;
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = Surroundings {
@@ -270,14 +279,27 @@ impl Node {
                     planes: &mut self.planes,
                     memory: &mut self.memory,
                     completions: &mut self.completions,
+                    watches: &mut self.watches,
                 };
                 let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
                     Err(reason) => self.end(index, reason, confirmed),
-                    Ok(sent) => return sent,
+                    Ok(sent) => {
+                        session.count(now, &mut self.watches);
+                        self.deadlines.set(slot, session.deadline(&self.watches));
+                        if session.wants_transmit() {
+                            self.make_ready(slot);
+                        }
+                        return sent;
+                    }
                 }
             }
-            Some(State::Calling(_)) => self.call(index, now),
+            Some(State::Calling(_)) => {
+                self.call(index, now);
+                if let Some(State::Calling(calling)) = &self.slots[index].state {
+                    self.deadlines.set(slot, calling.deadline(span(self.config.handshake_timeout)));
+                }
+            }
             None => {}
         }
         false

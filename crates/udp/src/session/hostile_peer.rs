@@ -2,9 +2,14 @@
 
 use super::*;
 use crate::config::Protection;
+use crate::error::Reason;
+use crate::frame::{Kind, Sealed, encode_sealed};
 use crate::memory::Region;
+use crate::socket::Arrival;
+use crate::watch::Found;
 use std::time::Duration;
-use strandway_proto::packet::{Data, Offset, Psn, Wait};
+use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
+use strandway_proto::{Packet, PathId, wire};
 
 /// A session, and a peer that says what it likes. Nobody listens at the peer's address.
 struct Peer {
@@ -18,6 +23,7 @@ struct Peer {
     inbox: Region,
     key: u64,
     now: Time,
+    watches: Watches,
 }
 
 const INBOX: usize = 4_096;
@@ -38,20 +44,24 @@ impl Peer {
         let from = planes[0].address().expect("bound");
         let opening = Opening {
             handle: Connection::test(0),
+            local: 1,
             remote: 1,
             secrets: &secrets,
             calls: false,
             peers: vec![Some(from)],
+            ports: &[],
             profile: profile.clone(),
             environment,
             burst: None,
             seed: 1,
         };
-        let session = Session::new(Time::ZERO, &config, opening);
+        let timeouts = [config.plane_timeout, config.peer_timeout].map(crate::clock::span);
+        let mut watches = Watches::new(timeouts[0], timeouts[1]);
+        let session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let completions = VecDeque::new();
         let format = profile.wire;
-        Peer { session, memory, planes, completions, sealer, from, format, inbox, key, now: Time::ZERO }
+        Peer { session, memory, planes, completions, sealer, from, format, inbox, key, now: Time::ZERO, watches }
     }
 
     fn says(&mut self, kind: Kind, body: &[u8]) -> Result<(), Reason> {
@@ -70,6 +80,7 @@ impl Peer {
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
+            watches: &mut self.watches,
         };
         self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
     }
@@ -224,14 +235,23 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
     let mut peer = Peer::new(|config| config.peer_timeout = Duration::from_secs(3_600));
     assert_eq!(peer.says(Kind::Ping, &[0; 8]), Ok(()));
     peer.planes[0].fill_socket();
+    let mut pings = 0;
     for i in 1..10_000_u64 {
         peer.now = Time::ZERO + Span::from_ms(10 * i);
         let routes = Routes::default();
         let (now, planes) = (peer.now, &mut peer.planes);
-        let mut around =
-            Surroundings { now, routes: &routes, planes, memory: &mut peer.memory, completions: &mut peer.completions };
+        let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
+        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches };
+        while let Some(watch) = around.watches.pop(now) {
+            assert!(matches!(around.watches.judge(now, watch), Found::Due(1)), "it lives");
+            let number = around.watches.ping(now, watch, 0);
+            peer.session.ping_for_watch(&mut around, 0, number);
+            around.watches.settle(now, watch);
+            pings += 1;
+        }
         peer.session.work(&mut around, Span::ZERO).expect("it lives");
     }
+    assert!(pings > 1_000, "{pings} pings");
     assert!(peer.planes[0].waiting() < 64 << 10, "{} bytes wait", peer.planes[0].waiting());
 }
 

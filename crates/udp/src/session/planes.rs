@@ -1,31 +1,24 @@
-//! The planes of a connection: which of them answer, and which of them packets may take.
+//! The planes of a connection: which of them packets may take, as the watch over its peer knows, and whether the connection
+//! itself lives, which is another question than whether its peer does.
 
 use super::roaming::Candidate;
 use super::{ONLY, RTTS_MAX, Session, Surroundings};
-use crate::frame::Kind;
+use crate::error::Reason;
+use crate::frame::{Kind, PROOF};
 use crate::plane::Plane;
+use crate::watch::{PINGS, Watches};
 use std::net::SocketAddrV6;
 use strandway_proto::{PathId, Span, Time};
 
 /// Paths of a plane that a ping takes at once at the most: ours. All of them dead at the same time is as good as the plane.
 const PING_PATHS: u32 = 4;
-/// Pings in the time after which a plane or a peer that answers none of them is given up: ours.
-pub(super) const PINGS: u64 = 4;
 
-/// One plane as this connection sees it.
+/// One plane as this connection sees it; what its peer's watch knows is copied from there.
 pub(super) struct Side {
     /// Where the peer is on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
     /// Where it may be instead.
     pub(super) candidate: Option<Candidate>,
-    /// When something genuine came in by this plane.
-    pub(super) heard: Time,
-    /// The first ping that is not answered, nor any after it, and when it left.
-    pub(super) unanswered: Option<(u64, Time)>,
-    /// The latest ping, and when it left.
-    latest: (u64, Time),
-    /// When to send the next one.
-    ping_at: Time,
     pub(super) up: bool,
     /// Is our own port up? The kernel knows.
     pub(super) port: bool,
@@ -33,19 +26,18 @@ pub(super) struct Side {
     routed: bool,
 }
 
+/// Whether the peer still has this connection. While it is the only one to that peer, the watch answers that.
+#[derive(Default)]
+pub(super) struct Doubt {
+    /// When the first ping left that nothing has followed.
+    pub(super) since: Option<Time>,
+    /// When to ping again.
+    again: Time,
+}
+
 impl Side {
-    pub(super) fn new(peer: Option<SocketAddrV6>, now: Time) -> Side {
-        Side {
-            peer,
-            candidate: None,
-            heard: now,
-            unanswered: None,
-            latest: (0, now),
-            ping_at: now,
-            up: true,
-            port: true,
-            routed: true,
-        }
+    pub(super) fn new(peer: Option<SocketAddrV6>, port: bool) -> Side {
+        Side { peer, candidate: None, up: true, port, routed: true }
     }
 
     /// May packets take it? An engine that keeps a record of its paths finds out for itself which of them lead nowhere.
@@ -74,13 +66,32 @@ impl Session {
         open(self.sides.iter().any(|side| side.is_used(knows) && side.peer.is_some()))
     }
 
-    pub(super) fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize) {
-        self.pings += 1;
-        let number = self.pings;
-        let side = &mut self.sides[plane];
-        side.latest = (number, around.now);
-        side.unanswered.get_or_insert(side.latest);
-        let Some(to) = side.peer else { return };
+    /// Where the peer is on each plane.
+    pub(crate) fn peers(&self) -> Vec<Option<SocketAddrV6>> {
+        self.sides.iter().map(|side| side.peer).collect()
+    }
+
+    /// Sends the ping of this number for its peer's watch. A connection that is alone shows, if it can, that its peer is one to
+    /// whom other connections lead as well.
+    pub(crate) fn ping_for_watch(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64) {
+        let around = &mut around.at(self.own(around.now));
+        let offers = self.calls && around.watches.is_alone(self.watch);
+        let proof = if offers { around.watches.offer(self.watch, &self.peers(), number, self.remote) } else { None };
+        if self.sides[plane].up {
+            self.ask(around.now);
+        }
+        self.ping(around, plane, number, proof);
+    }
+
+    /// A ping leaves by this connection: from now on something should be heard on it.
+    fn ask(&mut self, now: Time) {
+        if self.doubt.since.is_none() {
+            self.doubt = Doubt { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
+        }
+    }
+
+    fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
+        let Some(to) = self.sides[plane].peer else { return };
         // Over several paths at once, so that one that is dead does not speak for the plane.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
@@ -90,43 +101,89 @@ impl Session {
                 return;
             }
             let entropy = (number as u32).wrapping_mul(copies).wrapping_add(copy) % paths;
-            self.send_number(around, to, PathId::new(plane as u8, entropy), Kind::Ping, number);
+            self.send_number(around, to, PathId::new(plane as u8, entropy), Kind::Ping, number, proof);
         }
+    }
+
+    /// Tells the peer of new receives, by a ping.
+    pub(super) fn tell_credits(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
+        let Some(plane) = up else { return false };
+        let now = self.by_node(around.now);
+        let number = around.watches.ping(now, self.watch, plane);
+        around.watches.settle(now, self.watch);
+        self.ask(around.now);
+        self.ping(around, plane, number, None);
+        true
     }
 
     /// A ping was answered, from this address.
-    pub(super) fn handle_pong(&mut self, around: &Surroundings<'_>, plane: usize, from: SocketAddrV6, number: u64) {
-        let now = around.now;
-        let quiet = now + Span(self.peer_timeout.0 / PINGS);
-        let active = self.is_active();
-        let side = &mut self.sides[plane];
-        if let Some(candidate) = side.candidate.take_if(|one| one.is_proved_by(around.routes, from, number)) {
-            side.peer = Some(candidate.at);
-            (side.unanswered, side.ping_at) = (None, now);
-            return self.regain_route(now, plane);
+    pub(super) fn handle_pong(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        plane: usize,
+        from: SocketAddrV6,
+        number: u64,
+        proof: Option<&[u8; PROOF]>,
+    ) {
+        let now = self.by_node(around.now);
+        if let Some(candidate) =
+            self.sides[plane].candidate.take_if(|one| one.is_proved_by(around.routes, from, number))
+        {
+            self.sides[plane].peer = Some(candidate.at);
+            let member = (self.handle.index, self.counted);
+            self.watch = around.watches.handle_move(now, self.watch, member, plane, &self.peers());
+            return self.adopt(around.now, around.watches);
         }
-        if side.unanswered.is_some_and(|(first, _)| (first..=side.latest.0).contains(&number)) {
-            side.unanswered = None;
-            side.up = true;
-            if !active {
-                side.ping_at = quiet;
+        if let Some(rtt) = around.watches.handle_pong(now, self.watch, plane, number) {
+            self.counters.ping_rtt = rtt;
+            if self.rtts.len() < RTTS_MAX {
+                self.rtts.push(rtt);
             }
-            if number == side.latest.0 {
-                let rtt = now.since(side.latest.1);
-                self.counters.ping_rtt = rtt;
-                if self.rtts.len() < RTTS_MAX {
-                    self.rtts.push(rtt);
-                }
-            }
-            self.regain_route(now, plane);
+        }
+        if let Some(proof) = proof
+            && self.calls
+        {
+            let member = (self.watch, self.handle.index);
+            around.watches.handle_proof(member, &self.peers(), number, proof, self.local);
         }
     }
 
-    fn regain_route(&mut self, now: Time, plane: usize) {
-        let side = &mut self.sides[plane];
-        if !std::mem::replace(&mut side.routed, true) && side.port {
-            self.endpoint.handle_port(now, plane as u8, true);
+    /// The peer's node turned out to be that of another watch.
+    pub(crate) fn join(&mut self, now: Time, watches: &mut Watches, watch: u32) {
+        let peers = self.peers();
+        if self.watch == watch || !watches.get(watch).is_some_and(|one| one.fits(&peers)) {
+            return;
         }
+        watches.leave(self.watch, self.handle.index, self.counted);
+        watches.join(now, watch, self.handle.index, self.counted);
+        watches.learn(watch, &peers);
+        self.watch = watch;
+        self.adopt(self.own(now), watches);
+    }
+
+    /// Takes over what the watch has found out, by this connection's own time.
+    fn adopt(&mut self, now: Time, watches: &Watches) {
+        let Some(watch) = watches.get(self.watch) else { return };
+        for (i, (mine, known)) in self.sides.iter_mut().zip(&watch.sides).enumerate() {
+            if mine.peer.is_none() && known.at.is_some() {
+                (mine.peer, mine.candidate) = (known.at, None);
+            }
+            self.counters.silences[i] += u64::from(mine.up && !known.up);
+            mine.up = known.up;
+            let before = mine.is_connected();
+            if std::mem::replace(&mut mine.routed, known.routed) && !known.routed {
+                self.counters.routes_lost[i] += 1;
+            }
+            if before != mine.is_connected() {
+                self.endpoint.handle_port(now, i as u8, !before);
+            }
+        }
+    }
+
+    /// The same, by the node's time.
+    pub(crate) fn handle_watch(&mut self, now: Time, watches: &Watches) {
+        self.adopt(self.own(now), watches);
     }
 
     /// The kernel says that our own port of a plane went down or came back.
@@ -137,9 +194,7 @@ impl Session {
         side.port = up;
         if up {
             // Not before the peer answers over it.
-            side.up = false;
-            side.routed = true;
-            (side.unanswered, side.ping_at) = (None, now);
+            (side.up, side.routed) = (false, true);
         } else {
             self.counters.port_losses[plane] += 1;
         }
@@ -148,87 +203,81 @@ impl Session {
         }
     }
 
-    /// The kernel has no route to the peer's address on a plane: it carries nothing for this connection until the peer
-    /// answers a ping over it.
-    pub(crate) fn handle_no_route(&mut self, now: Time, plane: usize) {
-        let now = self.own(now);
-        let Some(side) = self.sides.get_mut(plane) else { return };
-        if side.is_connected() {
-            side.routed = false;
-            self.counters.routes_lost[plane] += 1;
-            self.endpoint.handle_port(now, plane as u8, false);
-        }
-    }
-
     /// Is the peer at this address on a plane?
     pub(crate) fn is_at(&self, plane: usize, address: SocketAddrV6) -> bool {
         self.sides.get(plane).is_some_and(|side| side.peer == Some(address))
     }
 
-    /// This node had no turn for so long, and its peer, perhaps on the same host, may have had none either: there is half a
-    /// timeout left to answer in. Shorter absences excuse nobody, or a busy host would never find out who is gone.
-    pub(super) fn excuse(&mut self, now: Time, absence: Span) {
-        let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
-        if absence > Span(self.peer_timeout.0 / 2) {
-            self.heard = self.heard.max(back(self.peer_timeout));
-        }
-        if absence > self.plane_timeout {
-            for (_, at) in self.sides.iter_mut().filter_map(|side| side.unanswered.as_mut()) {
-                *at = back(self.plane_timeout).max(*at);
-            }
+    /// Counts itself as active with its watch, or not, as things are.
+    pub(crate) fn count(&mut self, now: Time, watches: &mut Watches) {
+        let active = self.is_active();
+        if active != self.counted {
+            self.counted = active;
+            watches.count(now, self.watch, active);
         }
     }
 
-    /// Pings each plane, more often while something is under way or the last ping is not answered: one that is lost must not
-    /// silence its plane. Leaves those alone that answer none for the whole timeout while others do.
-    pub(super) fn watch_planes(&mut self, around: &mut Surroundings<'_>) {
-        let now = around.now;
-        let active = self.is_active();
-        for i in 0..self.sides.len() {
-            if let Some((_, at)) = self.sides[i].unanswered
-                && now.since(at) > self.plane_timeout
-            {
-                let others = self.sides.iter().enumerate().any(|(j, side)| j != i && side.heard > at);
-                let side = &mut self.sides[i];
-                if side.up && side.port && others {
-                    side.up = false;
-                    self.counters.silences[i] += 1;
-                }
-                side.unanswered = None;
-            }
-            if self.sides[i].ping_at <= now && self.sides[i].peer.is_some() {
-                self.ping(around, i);
-                self.sides[i].ping_at = Time::NEVER;
-            }
-            let side = &mut self.sides[i];
-            let soon = active || side.up && side.unanswered.is_some();
-            let timeout = if soon { self.plane_timeout } else { self.peer_timeout };
-            // What was meant for a quiet time comes forward when there is something to do.
-            side.ping_at = side.ping_at.min(now + Span(timeout.0 / PINGS));
+    /// This node had no turn for so long: its peer may have had none either.
+    pub(super) fn excuse(&mut self, now: Time, absence: Span) {
+        if absence > Span(self.peer_timeout.0 / 2) {
+            let back = Time(now.0.saturating_sub(self.peer_timeout.0 / 2));
+            self.heard = self.heard.max(back);
+            self.doubt.since = self.doubt.since.map(|since| since.max(back));
         }
+    }
+
+    /// Others lead to the same peer, and it lives. Does it still have this connection? It may have ended it, and its word was
+    /// lost. So a connection that is owed something asks when it has heard nothing for long, and asks again if there is no answer.
+    pub(super) fn doubt(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+        let now = around.now;
+        if around.watches.is_alone(self.watch) {
+            return Ok(());
+        }
+        if self.doubt.since.is_none() && self.is_active() && now.since(self.heard) > self.peer_timeout {
+            self.doubt = Doubt { since: Some(now), again: now };
+        }
+        let Some(since) = self.doubt.since else { return Ok(()) };
+        let lives = self.own(around.watches.heard(self.watch)) > since;
+        if lives && now.since(since) > self.peer_timeout {
+            return Err(Reason::PeerSilent);
+        }
+        if self.doubt.again <= now {
+            let early = now.since(since) < self.plane_timeout;
+            let timeout = if early { self.plane_timeout } else { self.peer_timeout };
+            self.doubt.again = now + Span(timeout.0 / PINGS);
+            for plane in 0..if lives { self.sides.len() } else { 0 } {
+                if self.sides[plane].is_used(false) {
+                    let number = around.watches.number();
+                    self.ping(around, plane, number, None);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// When to come back by the node's clock, though nothing may have arrived.
-    pub(crate) fn deadline(&self) -> Time {
-        let own = self.own_deadline();
-        let at = i128::from(own.0) + self.origin;
-        if own == Time::NEVER { own } else { Time(at.clamp(0, i128::from(u64::MAX)) as u64) }
+    pub(crate) fn deadline(&self, watches: &Watches) -> Time {
+        let own = self.own_deadline(watches);
+        if own == Time::NEVER { own } else { self.by_node(own) }
     }
 
-    fn own_deadline(&self) -> Time {
+    fn own_deadline(&self, watches: &Watches) -> Time {
         if !self.confirmed {
-            return self.confirm_by;
+            return self.confirm_by + Span(1);
         }
-        let mut engine = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
-        if let Some(at) = self.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.window(ONLY).0))
+        let mut at = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
+        if let Some(open) = self.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.window(ONLY).0))
             && self.endpoint.wants_transmit()
         {
-            engine = engine.min(at);
+            at = at.min(open);
         }
-        let pings = self.sides.iter().filter(|side| side.peer.is_some()).map(|side| {
-            let silence = side.unanswered.map_or(Time::NEVER, |(_, at)| at + self.plane_timeout);
-            silence.min(side.ping_at)
-        });
-        pings.fold(engine.min(self.heard + self.peer_timeout), Time::min)
+        if watches.is_alone(self.watch) {
+            return at;
+        }
+        match self.doubt.since {
+            Some(since) => at.min(self.doubt.again).min(since + self.peer_timeout + Span(1)),
+            None if self.is_active() => at.min(self.heard + self.peer_timeout + Span(1)),
+            None => at,
+        }
     }
 }

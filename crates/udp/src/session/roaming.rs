@@ -2,7 +2,7 @@
 //! datagrams come from is a candidate, which is sent a ping with random bytes and hardly anything else.
 
 use super::{Session, Surroundings};
-use crate::frame::{HEADER, Kind};
+use crate::frame::{HEADER, Kind, PROOF};
 use crate::routes::Routes;
 use crate::secure::random;
 use std::net::SocketAddrV6;
@@ -68,23 +68,36 @@ impl Session {
         let Some(candidate) = &mut side.candidate else { return };
         candidate.received += bytes as u64;
         if candidate.again <= around.now && candidate.spend(ping) {
-            candidate.again = around.now + Span(self.plane_timeout.0 / super::planes::PINGS);
+            candidate.again = around.now + Span(self.plane_timeout.0 / crate::watch::PINGS);
             let (to, number) = (candidate.at, candidate.challenge);
-            self.send_number(around, to, PathId::new(plane as u8, 0), Kind::Ping, number);
+            self.send_number(around, to, PathId::new(plane as u8, 0), Kind::Ping, number, None);
         }
     }
 
     /// Answers a ping: to where the peer is known to be, else to the candidate that sent it.
-    pub(super) fn answer_ping(&mut self, around: &mut Surroundings<'_>, from: SocketAddrV6, path: PathId, number: u64) {
+    pub(super) fn answer_ping(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: SocketAddrV6,
+        path: PathId,
+        number: u64,
+        proof: Option<&[u8; PROOF]>,
+    ) {
+        let proof = proof.and_then(|proof| {
+            let member = (self.watch, self.handle.index);
+            around.watches.recognise(member, &self.peers(), number, proof, (self.local, self.remote))
+        });
         let length = HEADER + NUMBER + self.sealer.tag_bytes();
         let Some(side) = self.sides.get_mut(usize::from(path.port())) else { return };
         let candidate = side.candidate.as_mut().filter(|candidate| candidate.at == from);
+        // A pong is no longer than its ping, and to a candidate it carries no proof.
+        let proof = proof.filter(|_| side.peer.is_some());
         let to = side.peer.or_else(|| candidate.and_then(|c| c.spend(length).then_some(c.at)));
         // A full socket forgets it: answers do not pile up.
         if let Some(to) = to
             && around.planes[usize::from(path.port())].has_room()
         {
-            self.send_number(around, to, path, Kind::Pong, number);
+            self.send_number(around, to, path, Kind::Pong, number, proof);
         }
     }
 }

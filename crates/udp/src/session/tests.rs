@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::config::Protection;
+use crate::frame::{Kind, Sealed, encode_sealed};
+use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_proto::packet::{self, Ack, Data, Nack, NackReason, Offset, Psn, SackBits, Wait};
-use strandway_proto::{PathId, Rate};
+use strandway_proto::packet::{self, Ack, Data, Flags, Header, Nack, NackReason, Offset, Psn, SackBits, Wait};
+use strandway_proto::{Packet, PathId, Rate, wire};
 
 const GUARD: usize = 32;
 const WINDOW: usize = 256;
@@ -116,10 +118,11 @@ proptest! {
         let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let opening = Opening {
-            handle, remote: 1, secrets: &secrets, calls: false, peers: vec![None, None],
+            handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![None, None],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
-        let mut session = Session::new(Time::ZERO, &config, opening);
+        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let place = memory.place(buffer, &theirs).expect("within");
         memory.hold(place);
         session.receive(Operation(0), place);
@@ -172,7 +175,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions };
+                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO).is_ok();
             let all = memory.bytes(buffer).expect("registered");
@@ -222,10 +225,11 @@ proptest! {
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
         let opening = Opening {
-            handle, remote: 1, secrets: &secrets, calls: false, peers: vec![Some(from)],
+            handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![Some(from)],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
-        let mut session = Session::new(Time::ZERO, &config, opening);
+        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let mut completions = VecDeque::new();
         let routes = Routes::default();
@@ -248,7 +252,7 @@ proptest! {
         let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
-            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions };
+            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }

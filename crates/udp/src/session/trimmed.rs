@@ -4,7 +4,8 @@
 //! datagram came from; no byte is written, nothing is acknowledged, no counter is taken for seen, no address is learnt and no
 //! silence is broken by it (docs/security.md).
 
-use super::{Session, complete};
+use super::Session;
+use super::arriving::complete;
 use crate::frame::{DESCRIPTOR_MAX, Descriptor, FrameError, HEADER, Kind, Sealed, TRIMMED};
 use crate::socket::Arrival;
 use strandway_proto::packet::{Flags, Header};

@@ -1,0 +1,73 @@
+//! Watches over peers, put into practice: pings leave by the connections of a watch, and what it finds out is told to all of them.
+
+use super::{Node, State};
+use crate::error::Reason;
+use crate::session::Surroundings;
+use crate::watch::Found;
+use strandway_proto::{Span, Time};
+
+impl Node {
+    /// Looks at the peers whose time has come. `absence`: how long this node had no turn.
+    pub(super) fn watch_peers(&mut self, now: Time, absence: Span) {
+        if absence > self.absence_max {
+            // Before anybody is judged by its silence, all are told that we were not there to hear.
+            self.watches.excuse(now, absence);
+            self.make_all_ready();
+        }
+        while let Some(watch) = self.watches.pop(now) {
+            match self.watches.judge(now, watch) {
+                Found::Gone => self.end_all(watch),
+                Found::Due(planes) => {
+                    for plane in (0..self.planes.len()).filter(|plane| planes >> plane & 1 == 1) {
+                        self.ping(now, watch, plane);
+                    }
+                }
+            }
+            self.watches.settle(now, watch);
+        }
+        while let Some(watch) = self.watches.take_change() {
+            let members = self.watches.get(watch).map_or(Vec::new(), |watch| watch.members.clone());
+            for member in members {
+                if let Some(State::Open(session)) = &mut self.slots[member as usize].state {
+                    session.handle_watch(now, &self.watches);
+                    self.make_ready(member);
+                }
+            }
+        }
+    }
+
+    /// Pings a peer on a plane, by one of its connections.
+    fn ping(&mut self, now: Time, watch: u32, plane: usize) {
+        let number = self.watches.ping(now, watch, plane);
+        let Some(member) = self.watches.next_member(watch) else { return };
+        let Some(State::Open(session)) = &mut self.slots[member as usize].state else { return };
+        let mut around = Surroundings {
+            now,
+            routes: &self.config.routes,
+            planes: &mut self.planes,
+            memory: &mut self.memory,
+            completions: &mut self.completions,
+            watches: &mut self.watches,
+        };
+        session.ping_for_watch(&mut around, plane, number);
+        self.deadlines.set(member, session.deadline(&self.watches).min(self.deadlines.of(member)));
+    }
+
+    /// The peer of a watch is gone: all connections with it end.
+    fn end_all(&mut self, watch: u32) {
+        let members = self.watches.get(watch).map_or(Vec::new(), |watch| watch.members.clone());
+        for member in members {
+            self.end(member as usize, Reason::PeerSilent, true);
+        }
+    }
+
+    /// Connections that have turned out to lead to the same node as others are watched with them.
+    pub(super) fn join_watches(&mut self, now: Time) {
+        while let Some((member, watch)) = self.watches.joins.pop() {
+            if let Some(State::Open(session)) = &mut self.slots[member as usize].state {
+                session.join(now, &mut self.watches, watch);
+                self.make_ready(member);
+            }
+        }
+    }
+}

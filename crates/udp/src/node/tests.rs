@@ -1,0 +1,88 @@
+//! A node from within: its clock, and the sizes of its tables.
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Two nodes, and what they have told.
+struct Two {
+    nodes: [Node; 2],
+    told: [Vec<Completion>; 2],
+}
+
+impl Two {
+    /// Lets both work until one of them has told of something; forgets what it has told before.
+    fn until(&mut self, which: usize, wanted: impl Fn(&Completion) -> bool) -> Completion {
+        let began = std::time::Instant::now();
+        loop {
+            for (node, told) in self.nodes.iter_mut().zip(&mut self.told) {
+                told.extend(node.poll());
+            }
+            if let Some(at) = self.told[which].iter().position(&wanted) {
+                return self.told[which].drain(..=at).next_back().expect("found above");
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
+        }
+    }
+}
+
+#[test]
+fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
+    let config = Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
+    let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
+    let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+    let mut two = Two { nodes, told: Default::default() };
+    // Neither is young.
+    two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 95));
+    let old = two.nodes[0].connect(&[address]).expect("a call");
+    two.until(1, |told| matches!(told, Completion::Accepted { .. }));
+    // It owes something all the time.
+    let region = two.nodes[0].register(vec![0; 8]);
+    two.nodes[0].send(old, region, 0..8).expect("posted");
+    for days in [99, 2, 90] {
+        two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * days));
+        // Everything goes on: the old connection, and a new one.
+        let new = two.nodes[0].connect(&[address]).expect("a call");
+        two.until(0, |told| *told == Completion::Connected { connection: new });
+        two.until(1, |told| matches!(told, Completion::Accepted { .. }));
+        two.nodes[0].close(new).expect("open");
+        two.until(1, |told| matches!(told, Completion::Closed { .. }));
+        assert!(two.nodes[0].connection_counters(old).is_ok(), "{days}");
+    }
+    assert!(two.nodes.iter().all(|node| node.clock.now() < Time::ZERO + span(DAY * 100)));
+    assert!(two.nodes[0].uptime() >= DAY * 286);
+    two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 10));
+    let ended = two.until(0, |told| matches!(told, Completion::Closed { .. }));
+    assert_eq!(ended, Completion::Closed { connection: old, reason: Reason::Aged });
+    let new = two.nodes[0].connect(&[address]).expect("a call");
+    two.until(0, |told| *told == Completion::Connected { connection: new });
+}
+
+#[test]
+fn connections_that_are_over_leave_nothing_behind() {
+    let config = Config { connections_max: 4, ..Config::new(&[7; 32]).expect("long enough") };
+    let config = config.plane("[::1]:0".parse().expect("an address"));
+    let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
+    let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+    let mut two = Two { nodes, told: Default::default() };
+    for round in 0..400 {
+        let ours = two.nodes[0].connect(&[address]).expect("a call");
+        two.until(0, |told| *told == Completion::Connected { connection: ours });
+        let Completion::Accepted { connection: theirs, .. } =
+            two.until(1, |told| matches!(told, Completion::Accepted { .. }))
+        else {
+            panic!("it was accepted")
+        };
+        let (closes, hears, which) = if round % 2 == 0 { (0, 1, ours) } else { (1, 0, theirs) };
+        two.nodes[closes].close(which).expect("open");
+        two.until(hears, |told| matches!(told, Completion::Closed { .. }));
+    }
+    for node in &two.nodes {
+        assert_eq!(
+            (node.open, node.peers(), node.ids.len(), node.unconfirmed.len(), node.deadlines.len()),
+            (0, 0, 0, 0, 0)
+        );
+        assert!(node.slots.len() <= 4 && node.free.len() == node.slots.len() && node.ready.len() <= 4);
+        assert!(node.answered.len() <= 4 * 4, "{} answers", node.answered.len());
+    }
+}

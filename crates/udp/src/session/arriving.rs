@@ -1,0 +1,191 @@
+//! What arrives for a connection: datagrams are opened and handed to the engine, payload goes where it belongs, and the
+//! application is told.
+
+use super::{LETTERS_MAX, ONLY, Session, Surroundings};
+use crate::error::Reason;
+use crate::frame::{Descriptor, Kind, PROOF, Sealed};
+use crate::node::Completion;
+use crate::socket::Arrival;
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::{Event, Handled, Packet, PathId, wire};
+
+impl Session {
+    /// A datagram for this connection arrived by `plane`.
+    pub(crate) fn handle(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        plane: usize,
+        arrival: &Arrival,
+        sealed: &Sealed,
+        datagram: &mut [u8],
+    ) -> Result<(), Reason> {
+        let around = &mut around.at(self.own(around.now));
+        let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
+        if self.handle_trimmed(now, arrival, sealed, datagram) {
+            return Ok(());
+        }
+        let newest = self.opener.is_newest(sealed.counter);
+        let body = match self.opener.open(sealed.counter, datagram) {
+            Ok(body) => &*body,
+            Err(crate::secure::Refused::Repeated) => {
+                self.counters.repeated += 1;
+                return Ok(());
+            }
+            Err(crate::secure::Refused::Forged) => {
+                self.counters.forged += 1;
+                return Ok(());
+            }
+        };
+        let node_now = self.by_node(now);
+        if !self.confirmed {
+            self.confirmed = true;
+            around.watches.confirm(node_now, self.watch);
+            around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
+        }
+        (self.heard, self.doubt.since) = (now, None);
+        around.watches.hear(node_now, self.watch, plane);
+        let Some(side) = self.sides.get(plane) else { return Ok(()) };
+        if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
+            self.watch_address(around, plane, from, newest, length);
+        }
+        if newest {
+            // Never more than operations_max receives are open, far from half the range.
+            let ahead = sealed.credits.wrapping_sub(self.credits as u16);
+            if ahead < 1 << 15 {
+                self.credits = self.credits.wrapping_add(u32::from(ahead));
+                self.admit(now);
+            }
+        }
+        match sealed.kind {
+            Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
+            Kind::Control => match wire::decode(self.format, body) {
+                Ok(packet) if !matches!(packet.header, Header::Data(_)) => {
+                    // What is marked is the way of data; acknowledgements have no say.
+                    let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
+                    self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
+                }
+                _ => self.counters.malformed += 1,
+            },
+            Kind::Ping => match body.first_chunk::<8>() {
+                Some(number) => {
+                    let path = PathId::new(plane as u8, sealed.path.entropy());
+                    let proof = body[8..].first_chunk::<PROOF>();
+                    self.answer_ping(around, from, path, u64::from_be_bytes(*number), proof);
+                }
+                None => self.counters.malformed += 1,
+            },
+            Kind::Pong => match body.first_chunk::<8>() {
+                Some(number) => {
+                    let proof = body[8..].first_chunk::<PROOF>();
+                    self.handle_pong(around, plane, from, u64::from_be_bytes(*number), proof);
+                }
+                None => self.counters.malformed += 1,
+            },
+            Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
+        }
+        self.drain(around)
+    }
+
+    fn handle_data(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        plane: usize,
+        marked: bool,
+        sealed: &Sealed,
+        body: &[u8],
+    ) -> Result<(), Reason> {
+        let Ok(packet) = wire::decode(self.format, body) else {
+            self.counters.malformed += 1;
+            return Ok(());
+        };
+        let Header::Data(data) = packet.header else {
+            self.counters.malformed += 1;
+            return Ok(());
+        };
+        let rest = &body[wire::header_bytes(self.format, &packet)..];
+        let Ok(descriptor) = Descriptor::decode(rest) else {
+            self.counters.malformed += 1;
+            return Ok(());
+        };
+        let payload = &rest[descriptor.bytes()..];
+        if payload.len() != usize::from(data.length) {
+            self.counters.malformed += 1;
+            return Ok(());
+        }
+        let flags = Flags::NONE.with_if(marked, Flags::CE);
+        let handled = self.endpoint.handle_packet(around.now, &complete(packet, sealed, flags, body.len()));
+        if handled != Handled::Fresh {
+            // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
+            return Ok(());
+        }
+        self.incoming.add(data.message.0, descriptor, payload.len())?;
+        // Checked for packets without payload, too: their offset is the length that the application is told.
+        let place = match descriptor {
+            Descriptor::Send { number } => {
+                let ahead = number.wrapping_sub(self.receive_first) as usize;
+                let receive = self.receives.get(ahead).ok_or(Reason::Violation)?;
+                receive.place.part(data.offset.get(), payload.len()).ok_or(Reason::TooLong)?
+            }
+            Descriptor::Write { key, start, .. } => {
+                let start = start.checked_add(data.offset.get()).ok_or(Reason::RemoteAccess)?;
+                around.memory.open(key, self.handle, start, payload.len()).ok_or(Reason::RemoteAccess)?
+            }
+        };
+        around.memory.write(place, payload);
+        self.counters.received_bytes[plane] += payload.len() as u64;
+        Ok(())
+    }
+
+    /// What the engine has to tell, for the application.
+    pub(super) fn drain(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+        let connection = self.handle;
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Sent { message, .. } => {
+                    assert!(message.0 == self.first, "messages finish in the order of posting");
+                    let Some(posted) = self.flying.pop_front() else { unreachable!("the engine finishes what it has") };
+                    self.first = self.first.wrapping_add(1);
+                    around.memory.release(posted.place);
+                    around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
+                }
+                Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
+                    Descriptor::Send { number } => {
+                        if number != self.receive_first || self.receives.is_empty() {
+                            return Err(Reason::Violation);
+                        }
+                        let Some(receive) = self.receives.pop_front() else { return Err(Reason::Violation) };
+                        self.receive_first = self.receive_first.wrapping_add(1);
+                        around.memory.release(receive.place);
+                        let (operation, bytes) = (receive.operation, bytes.0);
+                        around.completions.push_back(Completion::Received { connection, operation, bytes });
+                    }
+                    Descriptor::Write { immediate: Some(immediate), .. } => {
+                        let bytes = bytes.0;
+                        around.completions.push_back(Completion::Written { connection, immediate, bytes });
+                    }
+                    Descriptor::Write { immediate: None, .. } => {}
+                },
+                // Whoever does not poll loses letters, as the network may.
+                Event::Letter { letter, .. } => {
+                    if around.completions.len() < LETTERS_MAX {
+                        around.completions.push_back(Completion::Letter { connection, letter });
+                    }
+                }
+                // Its retries are used up.
+                Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts what the datagram's outer part says into a packet.
+pub(super) fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packet {
+    let outer = wire::Outer {
+        path: sealed.path,
+        size: size.min(usize::from(u16::MAX)) as u16,
+        flags,
+        ..wire::Outer::default()
+    };
+    Packet { connection: ONLY, ..outer.complete(packet) }
+}

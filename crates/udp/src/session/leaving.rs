@@ -1,0 +1,160 @@
+//! What leaves by a connection: packets of the engine with their payload, pings and answers, sealed and handed to a plane.
+
+use super::{ONLY, Session, Surroundings};
+use crate::clock::LIFE;
+use crate::error::Reason;
+use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
+use crate::plane::{Class, Destination, Owner};
+use std::net::SocketAddrV6;
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
+
+impl Session {
+    /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
+    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
+        let around = &mut around.at(self.own(around.now));
+        let now = around.now;
+        if now > Time::ZERO + LIFE {
+            return Err(Reason::Aged);
+        }
+        if !self.confirmed {
+            // Nothing goes to a caller that has not shown its keys.
+            return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
+        }
+        self.excuse(now, absence);
+        self.doubt(around)?;
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        let mut sent = 0;
+        while sent < self.turn && self.endpoint.wants_transmit() {
+            let free = self.free(around.planes);
+            if free == 0 {
+                break;
+            }
+            let endpoint = &self.endpoint;
+            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            let data = if paced { 0 } else { free };
+            let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
+            self.send_packet(around, &packet);
+            sent += 1;
+        }
+        if self.credits_told != self.granted() {
+            // Nothing carried the news of new receives: tell it.
+            sent += usize::from(self.tell_credits(around));
+        }
+        self.drain(around)?;
+        Ok(sent > 0)
+    }
+
+    fn header(&mut self, kind: Kind, path: PathId) -> Sealed {
+        let granted = self.granted();
+        self.credits_told = granted;
+        Sealed { kind, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
+    }
+
+    fn send_packet(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
+        let plane = usize::from(packet.path.port());
+        let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
+        self.header.clear();
+        // Its numbers fit every format: connection 0, offsets of 64 bits.
+        if wire::encode(self.format, packet, &mut self.header).is_err() {
+            self.counters.malformed += 1;
+            return;
+        }
+        let mut transport = std::mem::take(&mut self.header);
+        match packet.header {
+            Header::Data(data) => {
+                let header = self.header(Kind::Data, packet.path);
+                let posted = &self.flying[data.message.0.wrapping_sub(self.first) as usize];
+                posted.descriptor.encode(&mut transport);
+                let payload = around.memory.read(posted.place, data.offset.get(), usize::from(data.length));
+                let sealer = &mut self.sealer;
+                let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
+                let (resolved, source) = around.routes.resolve(to, packet.path);
+                let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+                around.planes[plane].push(destination, Class::Data, length, |out| {
+                    let start = out.len();
+                    encode_sealed(&header, out);
+                    out.extend_from_slice(&transport);
+                    out.extend_from_slice(payload);
+                    sealer.seal(out, start);
+                });
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.spend(length as u64);
+                }
+                self.counters.sent_bytes[plane] += u64::from(data.length);
+                if !packet.flags.has(Flags::RETRANSMITTED) {
+                    self.counters.fresh_bytes += u64::from(data.length);
+                }
+            }
+            // Probes travel in the class of data, and are marked like it.
+            _ => {
+                let class = if packet.is_control() { Class::Control } else { Class::Data };
+                self.send(around, to, (Kind::Control, class), packet.path, &transport);
+            }
+        }
+        self.header = transport;
+    }
+
+    fn send(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        to: SocketAddrV6,
+        (kind, class): (Kind, Class),
+        path: PathId,
+        body: &[u8],
+    ) {
+        let header = self.header(kind, path);
+        let sealer = &mut self.sealer;
+        let length = HEADER + body.len() + sealer.tag_bytes();
+        let (resolved, source) = around.routes.resolve_small(to, path);
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+        around.planes[usize::from(path.port())].push(destination, class, length, |out| {
+            let start = out.len();
+            encode_sealed(&header, out);
+            out.extend_from_slice(body);
+            sealer.seal(out, start);
+        });
+    }
+
+    /// Sends a ping or a pong.
+    pub(super) fn send_number(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        to: SocketAddrV6,
+        path: PathId,
+        kind: Kind,
+        number: u64,
+        proof: Option<[u8; PROOF]>,
+    ) {
+        let mut body = [0; 8 + PROOF];
+        body[..8].copy_from_slice(&number.to_be_bytes());
+        let body = match proof {
+            Some(proof) => {
+                body[8..].copy_from_slice(&proof);
+                &body[..]
+            }
+            None => &body[..8],
+        };
+        self.send(around, to, (kind, Class::Control), path, body);
+    }
+
+    pub(super) fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
+        if let Some(to) = self.sides[usize::from(path.port())].peer {
+            self.send(around, to, (kind, Class::Control), path, body);
+        }
+    }
+
+    /// Does it have packets to send that no plane takes at present?
+    pub(crate) fn wants_transmit(&self) -> bool {
+        self.endpoint.wants_transmit()
+    }
+
+    /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
+    pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
+        for plane in 0..self.sides.len() {
+            self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Whether the nodes at the other ends live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections
+//! with that node.
+//!
+//! A connection begins with a watch of its own. If there is an older watch at the same addresses, the side that called proves
+//! with a ping that both connections lead to the same node: the ping carries a code that only the two ends of the older
+//! connection can make. A peer that makes the same code for its pong is that node, and the connection joins the older watch. An address
+//! alone would prove nothing: a node that was started again has the address of the one before. `proof.rs` has the codes.
+
+mod proof;
+
+pub(crate) use proof::key;
+
+use crate::clock::earlier;
+use crate::deadlines::Deadlines;
+use ring::hmac;
+use std::collections::HashMap;
+use std::net::SocketAddrV6;
+use strandway_proto::{Span, Time};
+
+/// Pings in the time after which a plane or a peer that answers none of them is given up: ours.
+pub(crate) const PINGS: u64 = 4;
+
+/// One plane as it leads to a peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    /// Where the peer is on this plane, if that is known.
+    pub(crate) at: Option<SocketAddrV6>,
+    /// When something genuine came in by this plane.
+    heard: Time,
+    /// The first ping that is not answered, nor any after it, and when it left.
+    unanswered: Option<(u64, Time)>,
+    /// The latest ping, and when it left.
+    latest: (u64, Time),
+    /// When to send the next one.
+    ping_at: Time,
+    /// Does the peer answer over it?
+    pub(crate) up: bool,
+    /// Is our own port up? The kernel knows.
+    port: bool,
+    /// Has the kernel a route to the peer, as far as we know?
+    pub(crate) routed: bool,
+}
+
+/// One peer node.
+pub(crate) struct Watch {
+    /// Known to the two ends of the connection that it began with.
+    key: hmac::Key,
+    /// Slots of the connections that lead to it.
+    pub(crate) members: Vec<u32>,
+    /// The member that the next ping goes by.
+    turn: usize,
+    /// How many of them owe something, or are owed something.
+    active: u32,
+    /// Has the peer shown that it has the keys?
+    confirmed: bool,
+    heard: Time,
+    pub(crate) sides: Vec<Side>,
+    /// Members have not been told yet what has become of the planes.
+    changed: bool,
+}
+
+/// What a watch has found out.
+pub(crate) enum Found {
+    /// Nothing was heard of the peer for too long.
+    Gone,
+    /// Ping these planes, one bit each.
+    Due(u32),
+}
+
+/// All watches of a node.
+pub(crate) struct Watches {
+    slots: Vec<Option<Box<Watch>>>,
+    free: Vec<u32>,
+    /// By plane and address, the oldest first.
+    by_address: HashMap<(usize, SocketAddrV6), Vec<u32>>,
+    deadlines: Deadlines,
+    /// Pings so far: each has a number of its own.
+    pings: u64,
+    /// Connections that turned out to lead to the node of a watch: slot and watch.
+    pub(crate) joins: Vec<(u32, u32)>,
+    /// Watches whose members are to be told of planes.
+    changed: Vec<u32>,
+    plane_timeout: Span,
+    peer_timeout: Span,
+}
+
+impl Watches {
+    pub(crate) fn new(plane_timeout: Span, peer_timeout: Span) -> Watches {
+        Watches {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_address: HashMap::new(),
+            deadlines: Deadlines::default(),
+            pings: 0,
+            joins: Vec::new(),
+            changed: Vec::new(),
+            plane_timeout,
+            peer_timeout,
+        }
+    }
+
+    pub(crate) fn get(&self, watch: u32) -> Option<&Watch> {
+        self.slots.get(watch as usize)?.as_deref()
+    }
+
+    fn get_mut(&mut self, watch: u32) -> Option<&mut Watch> {
+        self.slots.get_mut(watch as usize)?.as_deref_mut()
+    }
+
+    /// A connection begins: a watch of its own.
+    pub(crate) fn begin(
+        &mut self,
+        now: Time,
+        key: hmac::Key,
+        peers: impl Iterator<Item = Option<SocketAddrV6>>,
+        ports: &[bool],
+        member: u32,
+        confirmed: bool,
+    ) -> u32 {
+        let side = |(i, at): (usize, Option<SocketAddrV6>)| {
+            let port = ports.get(i).is_none_or(|&up| up);
+            let (latest, ping_at) = ((0, now), now);
+            Side { at, heard: now, unanswered: None, latest, ping_at, up: true, port, routed: true }
+        };
+        let sides: Vec<Side> = peers.enumerate().map(side).collect();
+        let members = vec![member];
+        let watch = Watch { key, members, turn: 0, active: 0, confirmed, heard: now, sides, changed: false };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        for (plane, side) in watch.sides.iter().enumerate() {
+            if let Some(at) = side.at {
+                self.by_address.entry((plane, at)).or_default().push(number);
+            }
+        }
+        self.slots[number as usize] = Some(Box::new(watch));
+        self.settle(now, number);
+        number
+    }
+
+    /// The peer of a connection has shown that it has the keys.
+    pub(crate) fn confirm(&mut self, now: Time, watch: u32) {
+        if let Some(one) = self.get_mut(watch) {
+            (one.confirmed, one.heard) = (true, now);
+        }
+        self.settle(now, watch);
+    }
+
+    /// A connection ends, or leads elsewhere. `active`: it was counted as active.
+    pub(crate) fn leave(&mut self, watch: u32, member: u32, active: bool) {
+        let Some(one) = self.get_mut(watch) else { return };
+        one.members.retain(|&other| other != member);
+        one.active -= u32::from(active);
+        if one.members.is_empty() {
+            for plane in 0..one.sides.len() {
+                self.set_address(watch, plane, None);
+            }
+            self.slots[watch as usize] = None;
+            self.free.push(watch);
+            self.deadlines.set(watch, Time::NEVER);
+        }
+    }
+
+    /// A connection leads to the node of a watch.
+    pub(crate) fn join(&mut self, now: Time, watch: u32, member: u32, active: bool) {
+        let Some(one) = self.get_mut(watch) else { return };
+        one.members.push(member);
+        (one.confirmed, one.heard) = (true, now);
+        if active {
+            self.count(now, watch, true);
+        }
+    }
+
+    /// A connection has something under way from now on, or nothing any more.
+    #[inline]
+    pub(crate) fn count(&mut self, now: Time, watch: u32, active: bool) {
+        let soon = now + Span(self.plane_timeout.0 / PINGS);
+        let Some(one) = self.get_mut(watch) else { return };
+        if !active {
+            one.active -= 1;
+            return;
+        }
+        one.active += 1;
+        if one.active == 1 {
+            // A ping that was planned for a quiet time comes forward.
+            let mut forward = false;
+            for side in &mut one.sides {
+                forward |= side.ping_at > soon;
+                side.ping_at = side.ping_at.min(soon);
+            }
+            if forward {
+                self.settle(now, watch);
+            }
+        }
+    }
+
+    /// Something genuine came from the peer.
+    #[inline]
+    pub(crate) fn hear(&mut self, now: Time, watch: u32, plane: usize) {
+        if let Some(one) = self.get_mut(watch) {
+            one.heard = now;
+            if let Some(side) = one.sides.get_mut(plane) {
+                side.heard = now;
+            }
+        }
+    }
+
+    /// When something genuine came from the peer last.
+    pub(crate) fn heard(&self, watch: u32) -> Time {
+        self.get(watch).map_or(Time::ZERO, |one| one.heard)
+    }
+
+    /// Is a connection the only one that leads to its peer?
+    pub(crate) fn is_alone(&self, watch: u32) -> bool {
+        self.get(watch).is_none_or(|one| one.members.len() == 1)
+    }
+
+    /// A ping leaves: its number.
+    pub(crate) fn ping(&mut self, now: Time, watch: u32, plane: usize) -> u64 {
+        self.pings += 1;
+        let number = self.pings;
+        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) {
+            side.latest = (number, now);
+            side.unanswered.get_or_insert(side.latest);
+        }
+        number
+    }
+
+    /// A number for a ping that says nothing of planes.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.pings += 1;
+        self.pings
+    }
+
+    /// A ping was answered; if it was the latest, how long that took.
+    pub(crate) fn handle_pong(&mut self, now: Time, watch: u32, plane: usize, number: u64) -> Option<Span> {
+        let quiet = now + Span(self.peer_timeout.0 / PINGS);
+        let one = self.get_mut(watch)?;
+        let active = one.active > 0;
+        let side = one.sides.get_mut(plane)?;
+        if !side.unanswered.is_some_and(|(first, _)| (first..=side.latest.0).contains(&number)) {
+            return None;
+        }
+        side.unanswered = None;
+        if !active {
+            side.ping_at = quiet;
+        }
+        let is_news = !side.up || !side.routed;
+        (side.up, side.routed) = (true, true);
+        let rtt = (number == side.latest.0).then(|| now.since(side.latest.1));
+        if is_news {
+            self.note_change(watch);
+        }
+        rtt
+    }
+
+    /// Our own port of a plane went down or came back.
+    pub(crate) fn set_port(&mut self, now: Time, plane: usize, up: bool) {
+        for watch in 0..self.slots.len() as u32 {
+            let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) else { continue };
+            side.port = up;
+            if up {
+                // Not before the peer answers over it.
+                (side.up, side.routed) = (false, true);
+                (side.unanswered, side.ping_at) = (None, now);
+            }
+            self.note_change(watch);
+            self.settle(now, watch);
+        }
+    }
+
+    /// The kernel has no route to the peer on a plane: it is not used until the peer answers a ping over it.
+    pub(crate) fn lose_route(&mut self, watch: u32, plane: usize) {
+        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane))
+            && side.port
+            && std::mem::replace(&mut side.routed, false)
+        {
+            self.note_change(watch);
+        }
+    }
+
+    fn note_change(&mut self, watch: u32) {
+        if let Some(one) = self.get_mut(watch)
+            && !std::mem::replace(&mut one.changed, true)
+        {
+            self.changed.push(watch);
+        }
+    }
+
+    /// A watch whose members are to be told of its planes.
+    pub(crate) fn take_change(&mut self) -> Option<u32> {
+        while let Some(watch) = self.changed.pop() {
+            if let Some(one) = self.get_mut(watch) {
+                one.changed = false;
+                return Some(watch);
+            }
+        }
+        None
+    }
+
+    fn set_address(&mut self, watch: u32, plane: usize, at: Option<SocketAddrV6>) {
+        let Some(one) = self.get_mut(watch) else { return };
+        if let Some(before) = std::mem::replace(&mut one.sides[plane].at, at)
+            && let Some(list) = self.by_address.get_mut(&(plane, before))
+        {
+            list.retain(|&other| other != watch);
+            if list.is_empty() {
+                self.by_address.remove(&(plane, before));
+            }
+        }
+        if let Some(at) = at {
+            self.by_address.entry((plane, at)).or_default().push(watch);
+        }
+    }
+
+    /// A member's peer has answered from another address than before; `peers`: where it is on each plane now. The watch that
+    /// the member belongs to from now on: it leaves the others if they are not known to have moved as well.
+    pub(crate) fn handle_move(
+        &mut self,
+        now: Time,
+        watch: u32,
+        (member, active): (u32, bool),
+        plane: usize,
+        peers: &[Option<SocketAddrV6>],
+    ) -> u32 {
+        let Some(one) = self.get_mut(watch) else { return watch };
+        let at = peers[plane];
+        if one.sides[plane].at == at {
+            return watch;
+        }
+        let (key, stays) = (one.key.clone(), one.members.len() == 1 || one.sides[plane].at.is_none());
+        let ports: Vec<bool> = one.sides.iter().map(|side| side.port).collect();
+        // Another member that has moved there before?
+        let others = at.and_then(|at| self.by_address.get(&(plane, at))).map_or(&[][..], Vec::as_slice);
+        let is_same = |other: &u32| {
+            *other != watch && self.get(*other).is_some_and(|one| one.fits(peers) && proof::is_same(&one.key, &key))
+        };
+        let moved = others.iter().copied().find(is_same);
+        if moved.is_none() && stays {
+            self.set_address(watch, plane, at);
+            if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) {
+                (side.unanswered, side.ping_at, side.routed) = (None, now, true);
+            }
+            self.note_change(watch);
+            self.settle(now, watch);
+            return watch;
+        }
+        self.leave(watch, member, active);
+        if let Some(other) = moved {
+            self.join(now, other, member, active);
+            self.note_change(other);
+            return other;
+        }
+        let begun = self.begin(now, key, peers.iter().copied(), &ports, member, true);
+        if active {
+            self.count(now, begun, true);
+        }
+        begun
+    }
+
+    /// A member of a watch has told the others an address that they did not know.
+    pub(crate) fn learn(&mut self, watch: u32, peers: &[Option<SocketAddrV6>]) {
+        for (plane, &at) in peers.iter().enumerate() {
+            if at.is_some() && self.get(watch).is_some_and(|one| one.sides[plane].at.is_none()) {
+                self.set_address(watch, plane, at);
+                self.note_change(watch);
+            }
+        }
+    }
+
+    /// The node was away for `absence`, and a peer, perhaps on the same host, may have been, too: there is half a timeout left
+    /// to answer in. Shorter absences change nothing, or a busy host would never find out who is gone.
+    pub(crate) fn excuse(&mut self, now: Time, absence: Span) {
+        let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
+        let (plane, peer) = (self.plane_timeout, self.peer_timeout);
+        for one in self.slots.iter_mut().flatten() {
+            if absence > Span(peer.0 / 2) {
+                one.heard = one.heard.max(back(peer));
+            }
+            if absence > plane {
+                for (_, at) in one.sides.iter_mut().filter_map(|side| side.unanswered.as_mut()) {
+                    *at = back(plane).max(*at);
+                }
+            }
+        }
+    }
+
+    /// A watch whose deadline has come; [`Watches::judge`] and [`Watches::settle`] follow.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<u32> {
+        self.deadlines.pop(now)
+    }
+
+    /// Looks at the planes: those are left alone that answered no ping for the whole timeout while others did.
+    pub(crate) fn judge(&mut self, now: Time, watch: u32) -> Found {
+        let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
+        let Some(one) = self.get_mut(watch).filter(|one| one.confirmed) else { return Found::Due(0) };
+        if now.since(one.heard) > peer_timeout {
+            return Found::Gone;
+        }
+        let (mut due, mut is_news) = (0, false);
+        for i in 0..one.sides.len() {
+            if let Some((_, at)) = one.sides[i].unanswered
+                && now.since(at) > plane_timeout
+            {
+                let others = one.sides.iter().enumerate().any(|(j, side)| j != i && side.heard > at);
+                let side = &mut one.sides[i];
+                if side.up && side.port && others {
+                    side.up = false;
+                    is_news = true;
+                }
+                side.unanswered = None;
+            }
+            let side = &mut one.sides[i];
+            if side.ping_at <= now && side.at.is_some() {
+                side.ping_at = Time::NEVER;
+                due |= 1 << i;
+            }
+        }
+        if is_news {
+            self.note_change(watch);
+        }
+        Found::Due(due)
+    }
+
+    /// The member that the next ping goes by: each in turn.
+    pub(crate) fn next_member(&mut self, watch: u32) -> Option<u32> {
+        let one = self.get_mut(watch)?;
+        one.turn = (one.turn + 1) % one.members.len();
+        one.members.get(one.turn).copied()
+    }
+
+    /// Says when to look at a watch again: often while something is under way or the last ping is not answered, so that one
+    /// ping that is lost does not silence its plane.
+    pub(crate) fn settle(&mut self, now: Time, watch: u32) {
+        let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
+        let Some(one) = self.get_mut(watch) else { return };
+        if !one.confirmed {
+            return;
+        }
+        let mut at = one.heard + peer_timeout + Span(1);
+        let active = one.active > 0;
+        for side in &mut one.sides {
+            let soon = active || side.up && side.unanswered.is_some();
+            let timeout = if soon { plane_timeout } else { peer_timeout };
+            side.ping_at = side.ping_at.min(now + Span(timeout.0 / PINGS));
+            if side.at.is_some() {
+                at = at.min(side.ping_at);
+            }
+            if let Some((_, since)) = side.unanswered {
+                at = at.min(since + plane_timeout + Span(1));
+            }
+        }
+        self.deadlines.set(watch, at);
+    }
+
+    /// The number of peers.
+    pub(crate) fn count_peers(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn deadline(&self) -> Time {
+        self.deadlines.first()
+    }
+
+    /// The clock was set back.
+    pub(crate) fn go_back(&mut self, now: Time, back: Span) {
+        for one in self.slots.iter_mut().flatten() {
+            one.heard = earlier(one.heard, back);
+            for side in &mut one.sides {
+                side.heard = earlier(side.heard, back);
+                side.latest.1 = earlier(side.latest.1, back);
+                side.ping_at = earlier(side.ping_at, back);
+                side.unanswered = side.unanswered.map(|(number, at)| (number, earlier(at, back)));
+            }
+        }
+        (0..self.slots.len() as u32).for_each(|watch| self.settle(now, watch));
+    }
+}
+
+impl Watch {
+    /// May a peer that is at these addresses be this one? What only one of both knows does not matter.
+    pub(crate) fn fits(&self, peers: &[Option<SocketAddrV6>]) -> bool {
+        self.sides.iter().zip(peers).all(|(side, &at)| side.at.is_none() || at.is_none() || side.at == at)
+    }
+}
+
+#[cfg(test)]
+mod tests;

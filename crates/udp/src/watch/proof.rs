@@ -1,0 +1,104 @@
+//! Codes that show that two connections lead to the same node: only the two ends of the older one can make them. Each is good
+//! for one ping or pong of one connection, so that whoever reads it has nothing to repeat.
+
+use super::Watches;
+use crate::frame::PROOF;
+use crate::handshake::Secrets;
+use ring::{hkdf, hmac};
+use std::net::SocketAddrV6;
+
+/// Watches at one address that a proof is compared with at the most; ours. More than one are rare.
+const COMPARED_MAX: usize = 8;
+
+struct KeyLength;
+
+impl hkdf::KeyType for KeyLength {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+/// What the two ends of a connection can make, and nobody else.
+pub(crate) fn key(secrets: &Secrets) -> hmac::Key {
+    let secret = [secrets.from_caller, secrets.to_caller].concat();
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"strandway 1 same node").extract(&secret);
+    let mut key = [0; 32];
+    prk.expand(&[], KeyLength).and_then(|okm| okm.fill(&mut key)).expect("32 bytes are within HKDF's limit");
+    hmac::Key::new(hmac::HMAC_SHA256, &key)
+}
+
+/// The code in a ping or pong of this number, in a datagram that addresses its connection so.
+fn proof(key: &hmac::Key, pong: bool, number: u64, connection: u64) -> [u8; PROOF] {
+    let mut context = hmac::Context::with_key(key);
+    context.update(&[u8::from(pong)]);
+    context.update(&number.to_be_bytes());
+    context.update(&connection.to_be_bytes());
+    let mut code = [0; PROOF];
+    code.copy_from_slice(&context.sign().as_ref()[..PROOF]);
+    code
+}
+
+/// Do both belong to watches over the same node?
+pub(super) fn is_same(one: &hmac::Key, other: &hmac::Key) -> bool {
+    proof(one, false, 0, 0) == proof(other, false, 0, 0)
+}
+
+impl Watches {
+    /// The watches at the addresses of a connection, the oldest first.
+    fn at(&self, peers: &[Option<SocketAddrV6>]) -> &[u32] {
+        let known = peers.iter().enumerate().find_map(|(plane, at)| at.map(|at| (plane, at)));
+        known.and_then(|place| self.by_address.get(&place)).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// What shows the peer of a connection that is alone that it leads to the node of an older watch, if there is one.
+    pub(crate) fn offer(
+        &self,
+        watch: u32,
+        peers: &[Option<SocketAddrV6>],
+        number: u64,
+        remote: u64,
+    ) -> Option<[u8; PROOF]> {
+        let &first = self.at(peers).first()?;
+        let older = self.get(first).filter(|one| first != watch && self.is_alone(watch) && one.fits(peers))?;
+        Some(proof(&older.key, false, number, remote))
+    }
+
+    /// A ping for the connection that we call `local` and its peer `remote` carries a proof: the proof for the pong, if it holds.
+    pub(crate) fn recognise(
+        &mut self,
+        (watch, member): (u32, u32),
+        peers: &[Option<SocketAddrV6>],
+        number: u64,
+        given: &[u8; PROOF],
+        (local, remote): (u64, u64),
+    ) -> Option<[u8; PROOF]> {
+        let others = self.at(peers).iter().take(COMPARED_MAX).copied();
+        let is_same = |&other: &u32| {
+            self.get(other).is_some_and(|one| one.fits(peers) && proof(&one.key, false, number, local) == *given)
+        };
+        let same = std::iter::once(watch).chain(others).find(is_same)?;
+        let answer = self.get(same).map(|one| proof(&one.key, true, number, remote));
+        if same != watch {
+            self.joins.push((member, same));
+        }
+        answer
+    }
+
+    /// A pong for the connection that we call `local` carries a proof.
+    pub(crate) fn handle_proof(
+        &mut self,
+        (watch, member): (u32, u32),
+        peers: &[Option<SocketAddrV6>],
+        number: u64,
+        given: &[u8; PROOF],
+        local: u64,
+    ) {
+        if let Some(&first) = self.at(peers).first()
+            && first != watch
+            && self.is_alone(watch)
+            && self.get(first).is_some_and(|one| one.fits(peers) && proof(&one.key, true, number, local) == *given)
+        {
+            self.joins.push((member, first));
+        }
+    }
+}

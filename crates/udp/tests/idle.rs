@@ -1,0 +1,83 @@
+//! Connections that have nothing to do cost next to nothing.
+
+mod support;
+
+use std::time::{Duration, Instant};
+use strandway_udp::{Completion, Config, Connection, Node, Waiting};
+use support::{PATIENCE, config, v6};
+
+/// Two nodes in this thread.
+struct Two {
+    caller: Node,
+    server: Node,
+}
+
+impl Two {
+    fn new(config: &Config) -> Two {
+        let [caller, server] = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
+        Two { caller, server }
+    }
+
+    /// Opens a connection: its name at both ends.
+    fn open(&mut self) -> [Connection; 2] {
+        let to: Vec<_> = self.server.addresses().expect("bound").into_iter().map(v6).collect();
+        let connection = self.caller.connect(&to).expect("a call");
+        let until = Instant::now() + PATIENCE;
+        let (mut connected, mut accepted) = (false, None);
+        loop {
+            match self.caller.poll() {
+                Some(told) => connected |= told == Completion::Connected { connection },
+                None if connected && accepted.is_some() => break,
+                None => {}
+            }
+            if let Some(Completion::Accepted { connection, .. }) = self.server.poll() {
+                accepted = Some(connection);
+            }
+            assert!(Instant::now() < until, "no connection");
+        }
+        [connection, accepted.expect("checked above")]
+    }
+
+    /// Lets both sleep and wake for a while.
+    fn wait(&mut self, time: Duration) {
+        std::thread::scope(|scope| {
+            for node in [&mut self.caller, &mut self.server] {
+                scope.spawn(move || {
+                    let until = Instant::now() + time;
+                    while let Some(left) = until.checked_duration_since(Instant::now()) {
+                        assert_eq!(node.wait(left).expect("it can wait"), None, "nothing happens");
+                    }
+                });
+            }
+        });
+    }
+
+    fn visits(&self) -> u64 {
+        self.caller.counters().visits + self.server.counters().visits
+    }
+}
+
+#[test]
+fn a_turn_looks_at_connections_that_have_something_to_do_and_at_no_others() {
+    let mut two = Two::new(&Config { waiting: Waiting::Sleep, peer_timeout: PATIENCE * 8, ..config("uec", 1) });
+    let ends: Vec<_> = (0..200).map(|_| two.open()).collect();
+    let room = two.server.register(vec![0; 8]);
+    let outbox = two.caller.register(vec![1; 8]);
+    two.wait(Duration::from_millis(300));
+    let before = two.visits();
+    let [from, to] = ends[77];
+    let began = Instant::now();
+    for _ in 0..500 {
+        two.server.recv(to, room, 0..8).expect("room");
+        two.caller.send(from, outbox, 0..8).expect("posted");
+        let (mut sent, mut received) = (false, false);
+        while !(sent && received) {
+            sent |= matches!(two.caller.poll(), Some(Completion::Sent { .. }));
+            received |= matches!(two.server.poll(), Some(Completion::Received { .. }));
+            assert!(began.elapsed() < PATIENCE, "a message is lost");
+        }
+    }
+    let visits = two.visits() - before;
+    // A few each for the connection that works; all 200 in each of at least 1,000 turns would be 200,000.
+    assert!(visits < 40_000, "{visits} visits for 500 messages");
+}
