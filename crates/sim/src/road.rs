@@ -127,6 +127,11 @@ impl Transit {
         self.way as u32
     }
 
+    /// It takes other uplinks.
+    pub(crate) fn reroute(&mut self, uplinks: u32) {
+        self.way = word(self.destination(), uplinks);
+    }
+
     /// Where the packet rests; what a note needs.
     #[inline]
     pub(crate) fn cargo(&self) -> u32 {
