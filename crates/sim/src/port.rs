@@ -155,6 +155,16 @@ impl Port {
         }
     }
 
+    /// A packet leaves from `start` on; when the last of it will have left.
+    #[inline]
+    pub(crate) fn depart(&mut self, size: u16, start: u64, cold: &ColdPort) -> u64 {
+        let end = start + self.transmission(size, cold);
+        self.busy_until = end;
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(size);
+        end
+    }
+
     pub(crate) fn set_rate(&mut self, rate: Rate, cold: &mut ColdPort) {
         cold.rate = rate.0;
         self.ps_per_byte = whole(rate);

@@ -223,6 +223,17 @@ impl Cargo {
         Transit::new(packet, index, uplinks)
     }
 
+    /// Keeps a packet that comes from another slice.
+    #[inline]
+    pub(crate) fn put_again(&mut self, packet: &Packet, transit: &Transit) -> Transit {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(packet),
+        };
+        self.slot(index).packet = *packet;
+        Transit { key: 0, rest: word(index, transit.rest as u32), ..*transit }
+    }
+
     /// A slot more.
     #[cold]
     fn grow(&mut self, packet: &Packet) -> u32 {

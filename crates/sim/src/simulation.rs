@@ -8,7 +8,7 @@ use crate::control::Control;
 use crate::fingerprint::Fingerprint;
 use crate::meeting::Meeting;
 use crate::records::Records;
-use crate::slice::{Crossing, Cut, Faults, Slice, Taken};
+use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +35,16 @@ pub fn simulate_programs(plan: &Plan, programs: &Programs<'_>, control: &Control
 fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Measurements {
     let faults = Faults::new(plan);
     let records = Records::new(plan.flows.len());
-    let mut slices: Vec<Slice<'_>> =
-        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, programs, &records, &faults)).collect();
+    let make = |i| Slice::new(plan, &cut, i, programs, &records, &faults);
+    let mut slices: Vec<Slice<'_>> = if cut.slices == 1 {
+        vec![make(0)]
+    } else {
+        std::thread::scope(|scope| {
+            let make = &make;
+            let threads: Vec<_> = (0..cut.slices).map(|i| scope.spawn(move || make(i))).collect();
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    };
     // The limit itself belongs to the run.
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
@@ -81,45 +89,43 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     measured
 }
 
-/// What slices have for each other at the end of a window, by receiver.
-type Mailbox = Mutex<Vec<Crossing>>;
-
-/// Each slice on its own thread.
+/// Each slice on its own thread. They meet once per window. What crosses lies in one of two sets of mailboxes, in turns, so that it
+/// can be read while the next window fills the other.
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
-    let mailboxes: Vec<Mailbox> = slices.iter().map(|_| Mutex::new(Vec::new())).collect();
-    let next: Vec<AtomicU64> = slices.iter().map(|_| AtomicU64::new(0)).collect();
-    let meeting = Meeting::new(slices.len());
+    let count = slices.len();
+    let mailboxes: Vec<Mutex<Mail>> = (0..2 * count * count).map(|_| Mutex::default()).collect();
+    let mailbox = |turn: usize, from: usize, to: usize| {
+        mailboxes[(turn * count + to) * count + from].lock().expect("no thread panics holding a mailbox")
+    };
+    let next: Vec<AtomicU64> = (0..2 * count).map(|_| AtomicU64::new(0)).collect();
+    let meeting = Meeting::new(count);
     let work = |index: usize, slice: &mut Slice<'_>| {
         let _attendance = meeting.attend();
+        let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);
         loop {
-            let time = if control.stopping() { u64::MAX } else { slice.next_time() };
-            next[index].store(time, Ordering::Relaxed);
+            let time = if control.stopping() { u64::MAX } else { slice.next_time().min(mailed) };
+            next[turn * count + index].store(time, Ordering::Relaxed);
             if !meeting.wait() {
                 return;
             }
-            // Between the barriers nobody writes `next`, so that all threads leave together.
-            let from = next.iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
-            if from >= limit {
+            for from in (0..count).filter(|&from| from != index) {
+                slice.receive(&mut mailbox(turn, from, index));
+            }
+            // Until all threads are here again nobody writes these, so that they leave together.
+            let from =
+                next[turn * count..][..count].iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
+            if over || from >= limit {
                 return;
             }
+            turn = 1 - turn;
             let end = slice.window_end(from);
             slice.run_before(limit.min(end), control);
-            for (mailbox, crossings) in mailboxes.iter().zip(&mut slice.outbox) {
-                if !crossings.is_empty() {
-                    mailbox.lock().expect("no thread panics holding a mailbox").append(crossings);
-                }
-            }
-            if !meeting.wait() {
-                return;
-            }
-            let mut mail = mailboxes[index].lock().expect("no thread panics holding a mailbox");
-            for crossing in mail.drain(..) {
-                slice.receive(crossing);
+            mailed = u64::MAX;
+            for to in (0..count).filter(|&to| to != index) {
+                mailed = mailed.min(slice.hand_over(to, &mut mailbox(turn, index, to)));
             }
             // What is left of the window that the limit lies in does not belong to the run.
-            if limit <= end {
-                return;
-            }
+            over = limit <= end;
         }
     };
     std::thread::scope(|scope| {

@@ -7,6 +7,7 @@
 //! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
 //! their links, then pause frames, signals between programs, programs that wake, and last faults.
 
+mod crossing;
 mod eager;
 mod fault;
 mod forward;
@@ -25,6 +26,7 @@ use crate::queue::Arena;
 use crate::records::Records;
 use crate::road::{Cargo, Transit};
 use crate::route::Router;
+use crossing::Outbox;
 use eager::Switches;
 use fault::{FaultEvent, LinkFaults};
 use host::Host;
@@ -37,9 +39,9 @@ use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::ConnectionId;
-use strandway_proto::Packet;
 use strandway_proto::application::Channel;
 
+pub(crate) use crossing::Mail;
 pub(crate) use fault::Faults;
 pub(crate) use layout::Layout;
 pub(crate) use setup::Cut;
@@ -64,17 +66,6 @@ impl Sources {
         let signal = pause + links;
         Sources { look, pause, signal, fault: signal + FlowTable::orders(plan) }
     }
-}
-
-/// What crosses from one slice to another.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Crossing {
-    /// A packet on a link.
-    Packet { time: u64, link: u32, node: u32, packet: Packet },
-    /// A pause frame for the port that feeds a link.
-    Pause { time: u64, link: u32, on: bool },
-    /// A signal from one host's program to another's.
-    Signal { time: u64, to: u32, order: u32, word: u32 },
 }
 
 /// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
@@ -117,7 +108,8 @@ pub(crate) struct Slice<'a> {
     programs: Vec<AnyApplication<'a>>,
     /// A hash of what each host's program posted and was told.
     pub(crate) fingerprints: Vec<Fingerprint>,
-    pub(crate) outbox: Vec<Vec<Crossing>>,
+    /// By slice: what crosses.
+    outboxes: Vec<Outbox>,
     pub(crate) now: u64,
     /// The rows of all flows; hosts of all slices write into them.
     records: &'a Records,
@@ -271,18 +263,6 @@ impl<'a> Slice<'a> {
         control.reached(strandway_proto::Time(self.now));
         control.add(self.finished - self.reported.0, self.hops - self.reported.1);
         self.reported = (self.finished, self.hops);
-    }
-
-    /// Takes over what another slice sent.
-    pub(crate) fn receive(&mut self, crossing: Crossing) {
-        match crossing {
-            Crossing::Packet { time, link, node, packet } => {
-                let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
-                self.send_on(time, link, node, transit);
-            }
-            Crossing::Pause { time, link, on } => self.send_pause_on(time, link, on),
-            Crossing::Signal { time, to, order, word } => self.send_signal(time, to, order, word),
-        }
     }
 
     /// The local number of a link's port.

@@ -4,7 +4,8 @@
 //! everything of a window of that length on its own: arrivals, ends of transmissions, pauses and faults, one by one in order of
 //! time.
 
-use super::{Crossing, Slice};
+use super::Slice;
+use super::crossing::News;
 use crate::calendar::GROUP;
 use crate::port::{CONTROL, DATA, Service, flag};
 use crate::road::Transit;
@@ -135,27 +136,22 @@ impl Slice<'_> {
     }
 
     /// A packet joins an eager port at `now`.
+    #[inline]
     fn enqueue_eager(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
         let size = u64::from(packet.size());
-        let mut at = self.at(i);
-        if at.port.has(flag::DOWN) {
-            return at.lose_packet(&packet);
+        let port = &self.ports[i];
+        if port.has(flag::DOWN) {
+            return self.at(i).lose_packet(&packet);
         }
-        let class = at.class_of(&packet);
+        let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if at.port.queued[CONTROL] + size > at.limits.control {
-                return at.drop_packet(&packet);
+            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].control {
+                return self.at(i).drop_packet(&packet);
             }
         } else if self.room(i, ingress, size) {
             self.account(i, ingress, size, now);
         } else {
-            let mut at = self.at(i);
-            if at.trim(packet, ingress, now) {
-                self.serve(i, now);
-            } else {
-                at.drop_packet(&packet);
-            }
-            return;
+            return self.refuse(i, packet, ingress, now);
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
@@ -166,9 +162,32 @@ impl Slice<'_> {
         }
     }
 
+    /// There is no room for a packet in the switch.
+    #[cold]
+    fn refuse(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
+        let mut at = self.at(i);
+        if at.trim(packet, ingress, now) {
+            self.serve(i, now);
+        } else {
+            at.drop_packet(&packet);
+        }
+    }
+
     /// Eager ports: a packet begins to leave now.
+    #[inline]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
-        self.at(i).transmit(packet, now);
+        let port = &mut self.ports[i];
+        if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 {
+            self.at(i).transmit(packet, now);
+        } else {
+            let end = port.depart(packet.size(), now, &self.colds[i]);
+            self.hops += 1;
+            let stop = match self.switches.of_node.get((port.to.wrapping_sub(self.cut.hosts)) as usize) {
+                Some(switch) => switch * GROUP as u32,
+                None => self.first_host_stop + port.to - self.first_host,
+            };
+            self.calendar.put(end + port.delay, stop, port.link, packet);
+        }
         let service = &mut self.switches.services[i];
         service.ingress = ingress;
         service.bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
@@ -176,6 +195,7 @@ impl Slice<'_> {
     }
 
     /// Is there room in the switch for this much more data?
+    #[inline]
     fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         if let Some(pfc) = limits.pfc {
@@ -220,6 +240,7 @@ impl Slice<'_> {
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
+    #[inline]
     fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let ingress = ingress as usize;
         if self.plan.ports.shared.is_some() {
@@ -243,6 +264,7 @@ impl Slice<'_> {
     }
 
     /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
+    #[inline]
     fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
@@ -278,7 +300,7 @@ impl Slice<'_> {
         if target == self.index {
             self.send_pause_on(time, ends.reverse.0, on);
         } else {
-            self.outbox[target].push(Crossing::Pause { time, link: ends.reverse.0, on });
+            self.outboxes[target].tell(News::Pause { time, link: ends.reverse.0, on });
         }
         self.look_later(i);
     }
@@ -314,6 +336,7 @@ impl Slice<'_> {
     }
 
     /// The look at an eager port that was due at `now`; all arrivals of this instant are in.
+    #[inline]
     fn look(&mut self, i: usize, now: u64) {
         if self.switches.services[i].look_at != now {
             return;
@@ -332,6 +355,7 @@ impl Slice<'_> {
     }
 
     /// Eager ports: begins the next transmission if the port is idle.
+    #[inline]
     fn serve(&mut self, i: usize, now: u64) {
         let port = &mut self.ports[i];
         if self.switches.services[i].bytes == 0
@@ -345,6 +369,7 @@ impl Slice<'_> {
     }
 
     /// Makes sure that an eager port is looked at when its transmission ends or its next one can begin.
+    #[inline]
     fn look_later(&mut self, i: usize) {
         let (port, service) = (&self.ports[i], &mut self.switches.services[i]);
         let at = if service.bytes > 0 {

@@ -83,7 +83,7 @@ impl Slice<'_> {
             sampler: &mut self.sampler,
             faults: &mut self.faults,
             captured: &mut self.captured,
-            outbox: &mut self.outbox,
+            outboxes: &mut self.outboxes,
             plan: self.plan,
             cut: self.cut,
             priority: self.priority,

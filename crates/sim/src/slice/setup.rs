@@ -1,5 +1,6 @@
 //! How the fabric is cut into slices, and how a slice begins.
 
+use super::crossing::Outbox;
 use super::eager::Switches;
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
@@ -53,7 +54,7 @@ impl Cut {
         let shape = topology.shape();
         let planes = u32::from(shape.planes);
         let units = if shape.pods.is_some() { topology.pods() } else { topology.leaves() };
-        let slices = plan.threads.clamp(1, units as usize);
+        let slices = plan.threads.min(threads_of_use(topology)).clamp(1, units as usize);
         let part = |count: u32, i: usize| (u64::from(count) * i as u64 / slices as u64) as u32;
         let [_, leaf, spine, core, _] = topology.node_bases();
         let nodes = (0..slices)
@@ -118,6 +119,16 @@ impl Cut {
     pub(crate) fn slice_of_host(&self, host: HostId) -> usize {
         self.slice_of(NodeId(host.0))
     }
+}
+
+/// So many packet hops of a window and a thread, with all links busy, make it worth while to meet at its end.
+const HOPS_MIN: u64 = 64;
+
+/// More threads than this would do little but meet: windows are as short as the shortest link.
+fn threads_of_use(topology: &Topology) -> usize {
+    let packet = topology.level(0).rate.time_for(Bytes(4096)).0.max(1);
+    let hops = u128::from(topology.links()) * u128::from(topology.shortest_latency().0) / u128::from(packet);
+    usize::try_from(hops / u128::from(HOPS_MIN)).unwrap_or(usize::MAX)
 }
 
 /// The uplinks that a connection's packets choose among, tier by tier.
@@ -191,7 +202,7 @@ impl<'a> Slice<'a> {
             first_host: cut.nodes[index][0].start,
             fingerprints: vec![Fingerprint::new(); cut.nodes[index][0].len()],
             programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),
-            outbox: vec![Vec::new(); cut.slices],
+            outboxes: vec![Outbox::default(); cut.slices],
             now: 0,
             records,
             tallies: vec![Tally::default(); programs.groups()],

@@ -1,9 +1,10 @@
 //! One port at work: it queues, marks, trims or drops what comes to it, and sends on what leaves.
 
+use super::Cut;
+use super::crossing::Outbox;
 use super::fault::LinkFaults;
 use super::forward::{Road, lead_nowhere};
 use super::watch::Sampler;
-use super::{Crossing, Cut};
 use crate::port::{CONTROL, ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::road::{Cargo, Transit};
@@ -29,7 +30,7 @@ pub(super) struct AtPort<'s> {
     pub(super) sampler: &'s mut Sampler,
     pub(super) faults: &'s mut BTreeMap<u32, LinkFaults>,
     pub(super) captured: &'s mut Vec<Captured>,
-    pub(super) outbox: &'s mut [Vec<Crossing>],
+    pub(super) outboxes: &'s mut [Outbox],
     pub(super) plan: &'s Plan,
     pub(super) cut: &'s Cut,
     pub(super) priority: bool,
@@ -261,10 +262,7 @@ impl AtPort<'_> {
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
         let cold = &self.colds[self.i];
-        let end = start + port.transmission(packet.size(), cold);
-        port.busy_until = end;
-        port.counters.packets += 1;
-        port.counters.bytes += u64::from(packet.size());
+        let end = port.depart(packet.size(), start, cold);
         *self.hops += 1;
         // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
         let time = if self.cut_rate != 0 && cold.rate == self.cut_rate && !port.has(flag::LAST) {
@@ -301,9 +299,7 @@ impl AtPort<'_> {
         }
         if self.port.has(flag::REMOTE) {
             let target = self.cut.slice_of(strandway_fabric::NodeId(to));
-            let rest = *self.cargo.look(packet);
-            self.cargo.release(packet);
-            self.outbox[target].push(Crossing::Packet { time, link, node: to, packet: rest });
+            self.outboxes[target].send(time, link, to, packet);
         } else if !self.road.send_on(time, link, to, *packet, self.cargo) {
             lead_nowhere(self.plan, self.packets, self.cargo, packet, time);
         }
