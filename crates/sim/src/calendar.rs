@@ -336,6 +336,8 @@ impl Calendar {
 
 /// The entries of each stop are put into at most `1 << BUCKET_BITS` buckets of time before they are sorted.
 const BUCKET_BITS: u32 = 4;
+/// The same for the entries of a group with one stop.
+const ONE_BITS: u32 = 12;
 /// Entries per bucket that are aimed at.
 const BUCKET: usize = 1;
 
@@ -347,6 +349,8 @@ pub(crate) struct Order {
     starts: Vec<u32>,
     /// Buckets of a stop, as a power of two.
     bits: u32,
+    /// Entries of a group of one stop.
+    count: usize,
     visits: Visits,
 }
 
@@ -381,6 +385,37 @@ impl Order {
             let (from, to) = (self.starts[stop << bits] as usize, self.starts[(stop + 1) << bits] as usize);
             sort(&mut self.entries[from..to], bits);
         }
+    }
+
+    /// Puts in order what comes to the only stop of a group.
+    pub(crate) fn arrange_one(&mut self, batch: &Batch, span: u64) {
+        let count = batch.entries();
+        self.bits = count.max(1).ilog2().min(ONE_BITS);
+        let scale = (1u64 << (32 + self.bits)) / span;
+        let bucket = |e: &Transit| ((e.offset() * scale) >> 32) as usize & ((1 << ONE_BITS) - 1);
+        self.starts.clear();
+        self.starts.resize((1 << self.bits) + 1, 0);
+        let starts = &mut self.starts[..];
+        batch.each(|e| starts[bucket(e) + 1] += 1);
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        if self.entries.len() < count {
+            self.entries.resize(count, Transit::note(0, 0));
+        }
+        let entries = &mut self.entries[..];
+        batch.each(|e| {
+            let start = &mut starts[bucket(e)];
+            entries[*start as usize] = *e;
+            *start += 1;
+        });
+        self.count = count;
+        sort(&mut self.entries[..count], ONE_BITS);
+    }
+
+    /// The entries of the only stop of a group.
+    pub(crate) fn all(&self) -> &[Transit] {
+        &self.entries[..self.count]
     }
 
     /// The entries of the `n`-th stop of the group.

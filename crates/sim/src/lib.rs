@@ -2,10 +2,9 @@
 
 mod calendar;
 mod control;
-mod event;
+mod detour;
 mod fingerprint;
 mod meeting;
-mod pool;
 mod port;
 mod queue;
 mod records;

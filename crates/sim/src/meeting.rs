@@ -1,22 +1,27 @@
 //! Where threads meet at window edges.
 //!
 //! Unlike the standard barrier it can be broken: a thread that panics breaks it, and the others leave instead of waiting
-//! for it for ever.
+//! for it for ever. Who waits watches a counter for some microseconds before he goes to sleep: to sleep and be woken takes longer
+//! than many a window.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How often a thread looks whether the others are there before it goes to sleep: some tens of microseconds.
+const LOOKS: u32 = 2000;
 
 /// A meeting point of a fixed number of threads.
 pub(crate) struct Meeting {
     threads: usize,
-    state: Mutex<State>,
+    looks: u32,
+    /// How many are here.
+    here: AtomicUsize,
+    /// How often all were.
+    round: AtomicUsize,
+    broken: AtomicBool,
+    /// Held by who goes to sleep or wakes the others.
+    sleep: Mutex<()>,
     changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: usize,
-    round: u64,
-    broken: bool,
 }
 
 /// Breaks the meeting if its thread unwinds.
@@ -25,7 +30,8 @@ pub(crate) struct Attendance<'a>(&'a Meeting);
 impl Drop for Attendance<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().broken = true;
+            let _awake = self.0.lock();
+            self.0.broken.store(true, Ordering::Release);
             self.0.changed.notify_all();
         }
     }
@@ -33,7 +39,17 @@ impl Drop for Attendance<'_> {
 
 impl Meeting {
     pub(crate) fn new(threads: usize) -> Meeting {
-        Meeting { threads, state: Mutex::default(), changed: Condvar::new() }
+        // Without a core for each, watching keeps from work who is waited for.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Meeting {
+            threads,
+            looks: if threads <= cores { LOOKS } else { 0 },
+            here: AtomicUsize::new(0),
+            round: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+            sleep: Mutex::new(()),
+            changed: Condvar::new(),
+        }
     }
 
     /// To be held by each thread while it takes part.
@@ -41,24 +57,33 @@ impl Meeting {
         Attendance(self)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until all threads are here; false if one of them never will be.
     pub(crate) fn wait(&self) -> bool {
-        let mut state = self.lock();
-        let round = state.round;
-        state.waiting += 1;
-        if state.waiting == self.threads {
-            state.waiting = 0;
-            state.round += 1;
+        let round = self.round.load(Ordering::Acquire);
+        if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.here.store(0, Ordering::Relaxed);
+            let _awake = self.lock();
+            self.round.store(round + 1, Ordering::Release);
             self.changed.notify_all();
+            return true;
         }
-        while state.round == round && !state.broken {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let met = || self.round.load(Ordering::Acquire) != round;
+        let over = || met() || self.broken.load(Ordering::Acquire);
+        for _ in 0..self.looks {
+            if over() {
+                return met();
+            }
+            std::hint::spin_loop();
         }
-        state.round != round || !state.broken
+        let mut awake = self.lock();
+        while !over() {
+            awake = self.changed.wait(awake).unwrap_or_else(PoisonError::into_inner);
+        }
+        met()
     }
 }
 

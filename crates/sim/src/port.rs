@@ -5,8 +5,8 @@
 //! visited in the same window, every packet gets the time and order that an event at each arrival and departure would give
 //! it, without any such event.
 //!
-//! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: an event for each arrival
-//! and one for the end of each transmission.
+//! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: a
+//! switch goes through arrivals and ends of transmissions of all its ports in order of time.
 
 use crate::queue::Queue;
 use strandway_fabric::measure::LinkCounters;
@@ -66,26 +66,42 @@ pub(crate) struct Port {
     pub(crate) counters: HotCounters,
     /// Packets waiting, per class.
     pub(crate) waiting: [Queue; 2],
+}
 
-    /// Eager ports: when a look is due; `u64::MAX` if none is.
+/// What an eager port has besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Service {
+    /// When a look is due; `u64::MAX` if none is.
     pub(crate) look_at: u64,
-    /// Eager ports: end of the transmission under way, its bytes (0 if none) and the port it came in by.
-    pub(crate) serving_until: u64,
-    pub(crate) serving_bytes: u32,
-    pub(crate) serving_ingress: u32,
+    /// End of the transmission under way, its bytes (0 if none) and the port it came in by.
+    pub(crate) until: u64,
+    pub(crate) bytes: u32,
+    pub(crate) ingress: u32,
     /// Data bytes in this switch that came in from this port's neighbour (PFC).
     pub(crate) ingress_bytes: u64,
     /// Those of them that came in above the threshold: they are in the headroom, not in the shared buffer.
     pub(crate) ingress_headroom: u64,
     /// Have we paused that neighbour?
     pub(crate) ingress_paused: bool,
-    /// Rate in bits per second.
-    pub(crate) rate: u64,
+}
+
+impl Service {
+    pub(crate) const IDLE: Service = Service {
+        look_at: u64::MAX,
+        until: 0,
+        bytes: 0,
+        ingress: 0,
+        ingress_bytes: 0,
+        ingress_headroom: 0,
+        ingress_paused: false,
+    };
 }
 
 /// What of a port no packet touches: kept apart, so that a port stays small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ColdPort {
+    /// Rate in bits per second.
+    pub(crate) rate: u64,
     /// The next point of the time series that it has not contributed to.
     pub(crate) sampled: u64,
     /// When its data class was paused last, and for how long in all before that, in ps.
@@ -97,7 +113,7 @@ pub(crate) struct ColdPort {
     pub(crate) bytes_down: u64,
 }
 
-const _: () = assert!(size_of::<Port>() <= 192, "a port takes three cache lines");
+const _: () = assert!(size_of::<Port>() <= 128, "a port takes two cache lines");
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,29 +142,31 @@ impl Port {
             random,
             counters: HotCounters::default(),
             waiting: [Queue::EMPTY; 2],
-            look_at: u64::MAX,
-            serving_until: 0,
-            serving_bytes: 0,
-            serving_ingress: 0,
-            ingress_bytes: 0,
-            ingress_headroom: 0,
-            ingress_paused: false,
-            rate: rate.0,
         }
     }
 
     /// How long `size` bytes take to leave, in ps.
     #[inline]
-    pub(crate) fn transmission(&self, size: u16) -> u64 {
+    pub(crate) fn transmission(&self, size: u16, cold: &ColdPort) -> u64 {
         if self.ps_per_byte != 0 {
             u64::from(self.ps_per_byte) * u64::from(size)
         } else {
-            Rate(self.rate).time_for(Bytes(u64::from(size))).0
+            Rate(cold.rate).time_for(Bytes(u64::from(size))).0
         }
     }
 
-    pub(crate) fn set_rate(&mut self, rate: Rate) {
-        self.rate = rate.0;
+    /// A packet leaves from `start` on; when the last of it will have left.
+    #[inline]
+    pub(crate) fn depart(&mut self, size: u16, start: u64, cold: &ColdPort) -> u64 {
+        let end = start + self.transmission(size, cold);
+        self.busy_until = end;
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(size);
+        end
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: Rate, cold: &mut ColdPort) {
+        cold.rate = rate.0;
         self.ps_per_byte = whole(rate);
     }
 

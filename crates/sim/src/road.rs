@@ -127,6 +127,11 @@ impl Transit {
         self.way as u32
     }
 
+    /// It takes other uplinks.
+    pub(crate) fn reroute(&mut self, uplinks: u32) {
+        self.way = word(self.destination(), uplinks);
+    }
+
     /// Where the packet rests; what a note needs.
     #[inline]
     pub(crate) fn cargo(&self) -> u32 {
@@ -216,6 +221,17 @@ impl Cargo {
         };
         self.slot(index).packet = *packet;
         Transit::new(packet, index, uplinks)
+    }
+
+    /// Keeps a packet that comes from another slice.
+    #[inline]
+    pub(crate) fn put_again(&mut self, packet: &Packet, transit: &Transit) -> Transit {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(packet),
+        };
+        self.slot(index).packet = *packet;
+        Transit { key: 0, rest: word(index, transit.rest as u32), ..*transit }
     }
 
     /// A slot more.

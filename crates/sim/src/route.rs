@@ -1,14 +1,15 @@
-//! Which port a packet leaves a switch by: arithmetic over the topology, with a slow path for known dead links.
+//! Which port a packet leaves a switch by: arithmetic over the topology. Where links are known to be dead, see
+//! [`crate::detour`].
 
+use crate::detour::{Change, Detours, Left};
 use crate::road::{Cargo, Transit};
 use crate::slice::Layout;
-use std::collections::BTreeSet;
 use strandway_fabric::plan::Routing;
 use strandway_fabric::topology::{LinkId, Topology};
 use strandway_proto::rng::{Random, StreamKind, mix64};
-use strandway_proto::{HostId, Packet, PathId};
+use strandway_proto::{Packet, PathId};
 
-/// Forwarding of all switches. Each thread holds a copy; the copies change at the same simulated instants.
+/// Forwarding of all switches. Each thread holds a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
     hosts: u32,
@@ -38,7 +39,8 @@ pub(crate) struct Router {
     direct: Option<Direct>,
     topology: Topology,
     layout: Layout,
-    dead: BTreeSet<u32>,
+    /// What routing learns about dead links, if it does.
+    detours: Option<Box<Detours>>,
 }
 
 /// Permutations of the uplinks, per switch.
@@ -53,7 +55,7 @@ struct Direct {
 }
 
 impl Router {
-    pub(crate) fn new(topology: &Topology, routing: Routing, seed: u64, layout: Layout) -> Router {
+    pub(crate) fn new(topology: &Topology, routing: Routing, seed: u64, layout: Layout, changes: &[Change]) -> Router {
         let shape = topology.shape();
         let [_, leaf_link, spine_link, core_link, _] = topology.link_bases();
         let [_, leaf_node, spine_node, core_node, _] = topology.node_bases();
@@ -100,7 +102,8 @@ impl Router {
             direct,
             topology: topology.clone(),
             layout,
-            dead: BTreeSet::new(),
+            // Source routes lead over dead links, too.
+            detours: if routing == Routing::Source { None } else { Detours::new(topology, changes) },
         };
         router.gates = (topology.hosts()..topology.nodes()).map(|node| router.gate(node)).collect();
         router
@@ -138,15 +141,6 @@ impl Router {
         &mut self.layout
     }
 
-    /// Routing learns that a link is dead, or alive again.
-    pub(crate) fn set_dead(&mut self, link: LinkId, dead: bool) {
-        if dead {
-            self.dead.insert(link.0);
-        } else {
-            self.dead.remove(&link.0);
-        }
-    }
-
     /// 32 bits from flow, entropy and switch (ECMP). `attempt` gives others where the first leads nowhere.
     #[inline]
     fn hash(&self, node: u32, packet: &Packet, attempt: u32) -> u64 {
@@ -160,20 +154,86 @@ impl Router {
         mix64(mixed) >> 32
     }
 
-    /// The port that a packet leaves `node` by; `None` if routing knows of no way.
-    #[inline]
-    pub(crate) fn route(&self, node: u32, packet: &Packet) -> Option<u32> {
-        let ways = self.ways(node, packet.destination.0);
-        if self.ignores_faults() {
-            return Some(ways.first + self.choose(node, packet, &ways, 0));
-        }
-        self.route_around(node, packet, &ways)
+    /// May there be a dead link that routing knows of at some time?
+    pub(crate) fn has_detours(&self) -> bool {
+        self.detours.is_some()
     }
 
-    /// Does every packet go as if no link were dead?
-    #[inline]
-    pub(crate) fn ignores_faults(&self) -> bool {
-        self.dead.is_empty() || self.direct.as_ref().is_some_and(|d| d.fixed)
+    /// The place of the port by which a packet that is at `node` at `time` leaves; `None` if routing knows of no way. The packet
+    /// remembers another uplink than its own.
+    #[inline(never)]
+    pub(crate) fn place_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Option<u32> {
+        let way = match self.way_at(node, packet, cargo, time) {
+            Way::Usual => return Some(self.place(node, packet, cargo)),
+            Way::Nowhere => return None,
+            Way::Other(way) => way,
+        };
+        let gate = &self.gates[(node - self.hosts) as usize];
+        let below = gate.below(packet.destination());
+        Some(if below >= gate.count { gate.up + way } else { gate.down + below * gate.bundle + way })
+    }
+
+    /// Which way a packet takes that is at `node` at `time`.
+    fn way_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Way {
+        let Some(mut detours) = self.detours.take() else { return Way::Usual };
+        let way = match detours.at(time) {
+            None => Way::Usual,
+            Some(dead) => {
+                let destination = packet.destination();
+                let plane = self.plane_of(node);
+                let leaf = self.leaf_of(destination);
+                if dead.cuts_off(destination, plane) {
+                    Way::Nowhere
+                } else {
+                    match dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane) {
+                        Left::All => Way::Usual,
+                        Left::None => Way::Nowhere,
+                        Left::Some(ways) => Way::Other(self.detour(node, packet, cargo, ways)),
+                    }
+                }
+            }
+        };
+        self.detours = Some(detours);
+        way
+    }
+
+    /// Rehashes until the choice is one of the ways that are left; then takes the first of them.
+    fn detour(&self, node: u32, packet: &mut Transit, cargo: &Cargo, left: &[u64]) -> u32 {
+        let whole = cargo.packet(packet);
+        let ways = self.ways(node, packet.destination());
+        let leads = |way: &u32| left[*way as usize / 64] >> (way % 64) & 1 != 0;
+        let way = (0..16)
+            .map(|attempt| self.choose(node, whole, &ways, attempt))
+            .find(leads)
+            .or_else(|| (0..ways.count).find(leads))
+            .unwrap_or(0);
+        if let Some(Tier::Leaf(switch)) = ways.up {
+            let upper = self.spine_uplink(switch / self.planes, way, switch % self.planes, whole);
+            packet.reroute(way | upper << 16);
+        }
+        way
+    }
+
+    /// The ports of a switch that lie on a shortest way to a leaf.
+    pub(crate) fn ways_to(&self, node: u32, leaf: u32) -> std::ops::Range<u32> {
+        let ways = self.ways(node, leaf * self.hosts_per_leaf);
+        ways.first..ways.first + ways.count
+    }
+
+    /// The node that a link leads to.
+    pub(crate) fn far_end(&self, link: u32) -> u32 {
+        self.topology.ends(LinkId(link)).map_or(u32::MAX, |ends| ends.to.0)
+    }
+
+    /// Number of leaves of a plane.
+    pub(crate) fn leaves(&self) -> u32 {
+        self.topology.leaves()
+    }
+
+    /// The plane of a switch.
+    fn plane_of(&self, node: u32) -> u32 {
+        let first = [self.core_node, self.spine_node, self.leaf_node].into_iter().find(|&first| node >= first);
+        (node - first.unwrap_or(0)) % self.planes
     }
 
     /// The uplinks that a packet takes where routing knows of no dead link: its leaf's in the lower half, the tier-1 switch's
@@ -188,13 +248,19 @@ impl Router {
         }
         let up = Some(Tier::Leaf(node - self.leaf_node));
         let uplink = self.choose(node, packet, &Ways { first: 0, count: self.leaf_up, up }, 0);
+        uplink | self.spine_uplink(leaf, uplink, plane, packet) << 16
+    }
+
+    /// The uplink that a packet takes from the tier-1 switch above this uplink of a leaf; 0 if it goes down from there.
+    #[inline]
+    fn spine_uplink(&self, leaf: u32, uplink: u32, plane: u32, packet: &Packet) -> u32 {
         if self.spine_up == 0 {
-            return uplink;
+            return 0;
         }
         let spine = leaf / self.leaves_per_pod * self.spines_per_pod + uplink / self.leaf_bundle;
         let node = self.spine_node + spine * self.planes + plane;
         let ways = self.ways(node, packet.destination.0);
-        if ways.up.is_none() { uplink } else { uplink | self.choose(node, packet, &ways, 0) << 16 }
+        if ways.up.is_none() { 0 } else { self.choose(node, packet, &ways, 0) }
     }
 
     /// The leaves of a host have this number in their planes.
@@ -298,29 +364,16 @@ impl Router {
         }
         ((self.hash(node, packet, attempt) * u64::from(ways.count)) >> 32) as u32
     }
+}
 
-    /// Rehashes until the choice avoids the dead links that routing knows of; then tries every port in turn.
-    #[cold]
-    fn route_around(&self, node: u32, packet: &Packet, ways: &Ways) -> Option<u32> {
-        let alive = |link: &u32| self.leads(*link, packet.destination);
-        (0..16)
-            .map(|attempt| ways.first + self.choose(node, packet, ways, attempt))
-            .find(alive)
-            .or_else(|| (ways.first..ways.first + ways.count).find(alive))
-    }
-
-    /// Is a link alive and can the destination be reached from its far end?
-    fn leads(&self, link: u32, destination: HostId) -> bool {
-        if self.dead.contains(&link) {
-            return false;
-        }
-        let Some(ends) = self.topology.ends(LinkId(link)) else { return false };
-        if ends.to.0 < self.hosts {
-            return true;
-        }
-        let ways = self.ways(ends.to.0, destination.0);
-        (ways.first..ways.first + ways.count).any(|link| self.leads(link, destination))
-    }
+/// How a packet leaves a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As if no link were dead.
+    Usual,
+    /// By this one of its ways.
+    Other(u32),
+    Nowhere,
 }
 
 /// Equal ports to choose from.
@@ -378,10 +431,12 @@ enum Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
     use strandway_fabric::topology::{Level, Pods, Shape};
     use strandway_proto::packet::{Flags, Header};
     use strandway_proto::units::{Rate, Span};
-    use strandway_proto::{ConnectionId, PathId};
+    use strandway_proto::{ConnectionId, HostId, PathId};
 
     fn fabric(pods: Option<Pods>, planes: u8) -> Topology {
         let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
@@ -401,10 +456,37 @@ mod tests {
         }
     }
 
+    fn router(topology: &Topology, routing: Routing, dead: &[u32]) -> Router {
+        let changes: Vec<Change> = dead.iter().map(|&link| (0, LinkId(link), true)).collect();
+        Router::new(topology, routing, 5, Layout::default(), &changes)
+    }
+
+    /// Is a link alive and can the destination be reached from its far end? Asked anew at every switch.
+    fn leads(router: &Router, dead: &[u32], link: u32, destination: HostId) -> bool {
+        let to = router.far_end(link);
+        if dead.contains(&link) || to < router.hosts {
+            return !dead.contains(&link);
+        }
+        let ways = router.ways(to, destination.0);
+        (ways.first..ways.first + ways.count).any(|link| leads(router, dead, link, destination))
+    }
+
+    /// The link that a packet leaves `node` by: rehashed until it leads on, then the first that does.
+    fn naive(router: &Router, dead: &[u32], node: u32, packet: &Packet) -> Option<u32> {
+        let ways = router.ways(node, packet.destination.0);
+        let alive = |link: &u32| router.detours.is_none() || leads(router, dead, *link, packet.destination);
+        (0..16)
+            .map(|attempt| ways.first + router.choose(node, packet, &ways, attempt))
+            .find(alive)
+            .or_else(|| (ways.first..ways.first + ways.count).find(alive))
+    }
+
     /// Follows a packet to its destination; the links it took.
-    fn follow(topology: &Topology, router: &Router, packet: &Packet) -> Option<Vec<u32>> {
+    fn follow(topology: &Topology, router: &mut Router, dead: &[u32], packet: &Packet) -> Option<Vec<u32>> {
         let mut link = packet.source.0 * u32::from(topology.planes()) + u32::from(packet.path.port());
         let mut links = vec![link];
+        let mut cargo = Cargo::default();
+        let mut transit = cargo.put(packet, router.uplinks(packet));
         loop {
             let ends = topology.ends(LinkId(link)).expect("routes use links that exist");
             assert_eq!(ends.plane, packet.path.port());
@@ -413,13 +495,58 @@ mod tests {
                 return Some(links);
             }
             assert!(links.len() < 7, "a loop: {links:?}");
-            link = router.route(ends.to.0, packet)?;
-            if router.dead.is_empty() {
-                let mut cargo = Cargo::default();
-                let transit = cargo.put(packet, router.uplinks(packet));
-                assert_eq!(router.link(ends.to.0, &transit, &cargo), link);
-            }
+            let usual = router.link(ends.to.0, &transit, &cargo);
+            let found = match router.way_at(ends.to.0, &mut transit, &cargo, 1) {
+                Way::Usual => Some(usual),
+                Way::Other(way) => Some(router.ways(ends.to.0, packet.destination.0).first + way),
+                Way::Nowhere => None,
+            };
+            assert_eq!(found, naive(router, dead, ends.to.0, packet), "at {} with {dead:?} dead", ends.to.0);
+            link = found?;
             links.push(link);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_of_dead_links_is_what_asking_every_switch_gives(
+            shape in 0usize..4,
+            dead in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+            direct in any::<bool>(),
+            pairs in prop::collection::vec((0u32..30, 0u32..30, 0u32..500), 1..60),
+        ) {
+            let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
+            let topology = [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)][shape].clone();
+            let dead: Vec<u32> = dead.iter().map(|i| i.index(topology.links() as usize) as u32).collect();
+            let routing = if direct { Routing::Direct } else { Routing::Hashed };
+            let mut router = router(&topology, routing, &dead);
+            for (from, to, path) in pairs.into_iter().filter(|(from, to, _)| from != to) {
+                let planes = u32::from(topology.planes());
+                let packet = packet(from, to, (path % planes) as u8, path / planes);
+                follow(&topology, &mut router, &dead, &packet);
+            }
+        }
+    }
+
+    #[test]
+    fn what_routing_knows_changes_behind_what_arrives_at_that_instant() {
+        let topology = fabric(None, 1);
+        let leaf = topology.leaf(0, 0);
+        let up = topology.ports_of(leaf).0.0 + 4;
+        let all: Vec<LinkId> = (up..up + 6).map(LinkId).collect();
+        let mut changes: Vec<Change> = Vec::new();
+        for period in 0..3u64 {
+            changes.extend(all.iter().map(|&link| (100 * period + 50, link, true)));
+            changes.extend(all.iter().map(|&link| (100 * period + 70, link, false)));
+        }
+        let mut router = Router::new(&topology, Routing::Hashed, 5, Layout::default(), &changes);
+        let mut cargo = Cargo::default();
+        let packet = packet(0, 29, 0, 7);
+        let mut transit = cargo.put(&packet, router.uplinks(&packet));
+        let mut way = |time| router.way_at(leaf.0, &mut transit, &cargo, time);
+        for time in [0, 50, 51, 70, 71, 150, 151, 270, 271, 250, 251, 400, 60] {
+            let expected = if matches!(time % 100, 51..=70) { Way::Nowhere } else { Way::Usual };
+            assert_eq!(way(time), if time < 300 { expected } else { Way::Usual }, "at {time}");
         }
     }
 
@@ -428,14 +555,14 @@ mod tests {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
         for topology in [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)] {
             for routing in [Routing::Hashed, Routing::Direct, Routing::Source] {
-                let router = Router::new(&topology, routing, 5, Layout::default());
+                let mut router = router(&topology, routing, &[]);
                 let mut used = BTreeSet::new();
                 for (source, destination) in (0..30).flat_map(|a| (0..30).map(move |b| (a, b))).filter(|(a, b)| a != b)
                 {
                     for path in 0..64 * u32::from(topology.planes()) {
                         let plane = (path % u32::from(topology.planes())) as u8;
                         let packet = packet(source, destination, plane, path / u32::from(topology.planes()));
-                        let links = follow(&topology, &router, &packet).expect("a healthy fabric routes");
+                        let links = follow(&topology, &mut router, &[], &packet).expect("a healthy fabric routes");
                         assert_eq!(links.len(), topology.hops(HostId(source), HostId(destination)));
                         used.extend(links);
                     }
@@ -451,10 +578,10 @@ mod tests {
     fn known_dead_links_are_avoided_at_every_tier_until_nothing_is_left() {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
         for topology in [fabric(None, 1), fabric(pods, 1)] {
-            let mut router = Router::new(&topology, Routing::Hashed, 5, Layout::default());
-            let probe = |router: &Router, dead: &[u32]| {
+            let probe = |dead: &[u32]| {
+                let mut router = router(&topology, Routing::Hashed, dead);
                 (0..200).all(|entropy| {
-                    follow(&topology, router, &packet(0, 29, 0, entropy))
+                    follow(&topology, &mut router, dead, &packet(0, 29, 0, entropy))
                         .is_some_and(|links| links.iter().all(|l| !dead.contains(l)))
                 })
             };
@@ -462,31 +589,29 @@ mod tests {
             let last_leaf = topology.leaf(topology.leaves() - 1, 0);
             let mut dead = Vec::new();
             for spine in (0..topology.spines()).rev().take(3) {
-                assert!(probe(&router, &dead), "still routed with {} links dead", dead.len());
+                assert!(probe(&dead), "still routed with {} links dead", dead.len());
                 for link in topology.links_between(topology.spine(spine, 0), last_leaf) {
-                    router.set_dead(link, true);
                     dead.push(link.0);
                 }
             }
-            assert_eq!(follow(&topology, &router, &packet(0, 29, 0, 1)), None);
-            router.set_dead(LinkId(dead[0]), false);
-            assert!(probe(&router, &dead[1..]));
+            let mut router = router(&topology, Routing::Hashed, &dead);
+            assert_eq!(follow(&topology, &mut router, &dead, &packet(0, 29, 0, 1)), None);
+            assert!(probe(&dead[1..]));
         }
     }
 
     #[test]
     fn source_routes_lead_where_they_say_whatever_routing_knows() {
         let topology = fabric(None, 2);
-        let mut router = Router::new(&topology, Routing::Source, 5, Layout::default());
         for entropy in 0..6 {
             let packet = packet(0, 29, 1, entropy);
-            let before = follow(&topology, &router, &packet).expect("a route");
+            let before =
+                follow(&topology, &mut router(&topology, Routing::Source, &[]), &[], &packet).expect("a route");
             // Six uplinks: two parallel links to each of three spines.
             let (_, first) = (0, topology.leaf(0, 1));
             assert_eq!(before[1], topology.ports_of(first).0.0 + 4 + entropy, "uplink {entropy} behind four hosts");
-            router.set_dead(LinkId(before[1]), true);
-            assert_eq!(follow(&topology, &router, &packet), Some(before.clone()));
-            router.set_dead(LinkId(before[1]), false);
+            let mut router = router(&topology, Routing::Source, &[before[1]]);
+            assert_eq!(follow(&topology, &mut router, &[before[1]], &packet), Some(before));
         }
     }
 
@@ -497,7 +622,7 @@ mod tests {
             let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
             let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods: None };
             let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
-            let router = Router::new(&topology, Routing::Source, 5, Layout::default());
+            let mut router = router(&topology, Routing::Source, &[]);
             let clos = Clos::new(spines as u16, 4).expect("a fabric that fits");
             // With more values than uplinks, both wrap around alike where the number of uplinks is a power of two.
             let values = if spines.is_power_of_two() { 64 } else { spines };
@@ -506,7 +631,7 @@ mod tests {
                 .filter(|(a, b)| a != b)
                 .flat_map(|(a, b)| (0..2 * values).map(move |i| (a, b, (i % 2) as u8, i / 2)))
             {
-                let links = follow(&topology, &router, &packet(from, to, plane, entropy)).expect("a route");
+                let links = follow(&topology, &mut router, &[], &packet(from, to, plane, entropy)).expect("a route");
                 let mut address = clos.path(plane, from as u16, to as u16, entropy);
                 for pair in links.windows(2) {
                     let switch = topology.ends(LinkId(pair[0])).expect("a link").to;

@@ -8,7 +8,7 @@ use crate::control::Control;
 use crate::fingerprint::Fingerprint;
 use crate::meeting::Meeting;
 use crate::records::Records;
-use crate::slice::{Crossing, Cut, Slice, Taken};
+use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,10 +33,18 @@ pub fn simulate_programs(plan: &Plan, programs: &Programs<'_>, control: &Control
 }
 
 fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Measurements {
-    let (faults, fault_events) = Slice::schedule(plan);
+    let faults = Faults::new(plan);
     let records = Records::new(plan.flows.len());
-    let mut slices: Vec<Slice<'_>> =
-        (0..cut.slices).map(|i| Slice::new(plan, &cut, i, programs, &records, &faults, &fault_events)).collect();
+    let make = |i| Slice::new(plan, &cut, i, programs, &records, &faults);
+    let mut slices: Vec<Slice<'_>> = if cut.slices == 1 {
+        vec![make(0)]
+    } else {
+        std::thread::scope(|scope| {
+            let make = &make;
+            let threads: Vec<_> = (0..cut.slices).map(|i| scope.spawn(move || make(i))).collect();
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    };
     // The limit itself belongs to the run.
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
@@ -84,45 +92,43 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     measured
 }
 
-/// What slices have for each other at the end of a window, by receiver.
-type Mailbox = Mutex<Vec<Crossing>>;
-
-/// Each slice on its own thread.
+/// Each slice on its own thread. They meet once per window. What crosses lies in one of two sets of mailboxes, in turns, so that it
+/// can be read while the next window fills the other.
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
-    let mailboxes: Vec<Mailbox> = slices.iter().map(|_| Mutex::new(Vec::new())).collect();
-    let next: Vec<AtomicU64> = slices.iter().map(|_| AtomicU64::new(0)).collect();
-    let meeting = Meeting::new(slices.len());
+    let count = slices.len();
+    let mailboxes: Vec<Mutex<Mail>> = (0..2 * count * count).map(|_| Mutex::default()).collect();
+    let mailbox = |turn: usize, from: usize, to: usize| {
+        mailboxes[(turn * count + to) * count + from].lock().expect("no thread panics holding a mailbox")
+    };
+    let next: Vec<AtomicU64> = (0..2 * count).map(|_| AtomicU64::new(0)).collect();
+    let meeting = Meeting::new(count);
     let work = |index: usize, slice: &mut Slice<'_>| {
         let _attendance = meeting.attend();
+        let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);
         loop {
-            let time = if control.stopping() { u64::MAX } else { slice.next_time() };
-            next[index].store(time, Ordering::Relaxed);
+            let time = if control.stopping() { u64::MAX } else { slice.next_time().min(mailed) };
+            next[turn * count + index].store(time, Ordering::Relaxed);
             if !meeting.wait() {
                 return;
             }
-            // Between the barriers nobody writes `next`, so that all threads leave together.
-            let from = next.iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
-            if from >= limit {
+            for from in (0..count).filter(|&from| from != index) {
+                slice.receive(&mut mailbox(turn, from, index));
+            }
+            // Until all threads are here again nobody writes these, so that they leave together.
+            let from =
+                next[turn * count..][..count].iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
+            if over || from >= limit {
                 return;
             }
+            turn = 1 - turn;
             let end = slice.window_end(from);
             slice.run_before(limit.min(end), control);
-            for (mailbox, crossings) in mailboxes.iter().zip(&mut slice.outbox) {
-                if !crossings.is_empty() {
-                    mailbox.lock().expect("no thread panics holding a mailbox").append(crossings);
-                }
-            }
-            if !meeting.wait() {
-                return;
-            }
-            let mut mail = mailboxes[index].lock().expect("no thread panics holding a mailbox");
-            for crossing in mail.drain(..) {
-                slice.receive(crossing);
+            mailed = u64::MAX;
+            for to in (0..count).filter(|&to| to != index) {
+                mailed = mailed.min(slice.hand_over(to, &mut mailbox(turn, index, to)));
             }
             // What is left of the window that the limit lies in does not belong to the run.
-            if limit <= end {
-                return;
-            }
+            over = limit <= end;
         }
     };
     std::thread::scope(|scope| {
@@ -302,8 +308,12 @@ fn add_counters(hash: &mut Fingerprint, m: &Measurements) {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use strandway_fabric::fault::{FaultKind, FaultPlan};
     use strandway_fabric::measure::FlowRecord;
-    use strandway_fabric::plan::{ConnectionPlan, EcnSettings, FlowPlan, PortSettings, Routing, Start};
+    use strandway_fabric::plan::{
+        ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, SharedSettings, Start,
+    };
+    use strandway_fabric::topology::LinkId;
     use strandway_fabric::topology::{Level, Shape, Topology};
     use strandway_proto::path::PathConfig;
     use strandway_proto::rng::{Random, StreamKind};
@@ -376,6 +386,73 @@ mod tests {
             accounts: true,
             capture: None,
         }
+    }
+
+    /// The same with faults that are seen, lasting or flapping, which routing learns of a little later; perhaps with PFC or shared
+    /// buffers.
+    fn random_failing_plan(seed: u64) -> Plan {
+        let mut plan = random_plan(seed);
+        let mut random = Random::new(seed, StreamKind::Workload, 1);
+        let mut pick = |below: u32| random.below(below);
+        for _ in 0..1 + pick(4) {
+            let link = LinkId(pick(plan.topology.links()));
+            let (from, delay) = (u64::from(pick(15_000_000)), Span(u64::from(pick(3_000_000))));
+            let kind = match pick(4) {
+                0 => FaultKind::Loss { probability: 0.05, burst: 1.0 + f64::from(pick(4)) },
+                1 => FaultKind::Degraded { fraction: 0.5 },
+                _ => FaultKind::Down { visible: Some(delay) },
+            };
+            let periods = [1, 30][pick(2) as usize];
+            let length = u64::from(pick(20_000_000)) / periods + 1;
+            plan.faults.extend((0..periods).map(|n| FaultPlan {
+                links: vec![link],
+                kind,
+                from: Time(from + 2 * n * length),
+                until: Time(from + 2 * n * length + length),
+            }));
+        }
+        let packets = |n: u64| Bytes(n * 4160);
+        if pick(2) == 0 {
+            plan.ports.pfc = Some(PfcSettings { xoff: packets(15), xon: packets(12), headroom: packets(40) });
+        }
+        if pick(3) == 0 {
+            plan.ports.shared = Some(SharedSettings { buffer: packets(200), alpha: 0.5 });
+        }
+        plan.time_limit = Time(2_000_000_000);
+        plan
+    }
+
+    #[test]
+    fn windows_of_any_length_change_nothing_where_links_fail_and_ports_pause() {
+        let (mut lost, mut paused, mut finished) = (0, 0, 0);
+        for seed in 0..150 {
+            let plan = random_failing_plan(seed);
+            let run = |parts: u64, threads: usize| {
+                let mut plan = plan.clone();
+                plan.threads = threads;
+                let mut cut = Cut::new(&plan);
+                cut.narrow = parts > 0;
+                cut.parts = parts.max(1);
+                run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut)
+            };
+            let usual = run(0, 1);
+            for (parts, threads) in [(1, 1), (7, 1), (0, 3), (5, 2)] {
+                let other = run(parts, threads);
+                let what = format!("seed {seed}, {parts} parts, {threads} threads");
+                assert_eq!(usual.flows, other.flows, "{what}");
+                assert_eq!(usual.links, other.links, "{what}");
+                assert_eq!(usual.packets, other.packets, "{what}");
+                assert_eq!(
+                    (usual.digest, usual.end, usual.simulated),
+                    (other.digest, other.end, other.simulated),
+                    "{what}"
+                );
+            }
+            lost += usual.packets.lost;
+            paused += usual.packets.pauses;
+            finished += u32::from(usual.end == End::Finished);
+        }
+        assert!(lost > 1000 && paused > 100 && finished > 50, "{lost} lost, {paused} pauses, {finished} finished");
     }
 
     #[test]

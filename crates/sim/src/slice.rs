@@ -7,7 +7,9 @@
 //! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
 //! their links, then pause frames, signals between programs, programs that wake, and last faults.
 
+mod crossing;
 mod eager;
+mod fault;
 mod forward;
 mod host;
 mod layout;
@@ -18,30 +20,29 @@ mod watch;
 
 use crate::calendar::{Calendar, GROUP, Order};
 use crate::control::Control;
-use crate::event::{Event, EventQueue};
 use crate::fingerprint::Fingerprint;
-use crate::pool::Pool;
 use crate::port::{ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::records::Records;
 use crate::road::{Cargo, Transit};
 use crate::route::Router;
+use crossing::Outbox;
+use eager::Switches;
+use fault::{FaultEvent, LinkFaults};
 use host::Host;
 use seat::Posted;
 use setup::World;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use strandway_collective::{AnyApplication, FlowTable, Programs};
-use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::ConnectionId;
-use strandway_proto::Packet;
 use strandway_proto::application::Channel;
-use strandway_proto::rng::Random;
 
+pub(crate) use crossing::Mail;
+pub(crate) use fault::Faults;
 pub(crate) use layout::Layout;
 pub(crate) use setup::Cut;
 pub(crate) use watch::Taken;
@@ -67,67 +68,6 @@ impl Sources {
     }
 }
 
-/// What crosses from one slice to another.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Crossing {
-    /// A packet on a link.
-    Packet { time: u64, link: u32, node: u32, packet: Packet },
-    /// A pause frame for the port that feeds a link.
-    Pause { time: u64, link: u32, on: bool },
-    /// A signal from one host's program to another's.
-    Signal { time: u64, to: u32, order: u32, word: u32 },
-}
-
-/// An instant at which something of the fault plan begins or ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FaultEvent {
-    /// A port's rate becomes this fraction of its nominal one.
-    Rate(LinkId, f64),
-    /// A port's own NIC or switch learns that its link is down, or up again.
-    Seen(LinkId, bool),
-    /// Routing learns that a link is dead, or alive again.
-    Routed(LinkId, bool),
-}
-
-/// When a faulty link delivers nothing, or loses some.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LinkFaults {
-    pub(crate) down: Vec<Range<u64>>,
-    pub(crate) loss: Vec<Loss>,
-}
-
-/// Random losses of a link.
-#[derive(Clone, Debug)]
-pub(crate) struct Loss {
-    range: Range<u64>,
-    /// Probability that a packet is lost after one that was not, and after one that was.
-    after: [f64; 2],
-    lost: bool,
-}
-
-impl Loss {
-    fn new(range: Range<u64>, probability: f64, burst: f64) -> Loss {
-        let after = if burst <= 1.0 {
-            [probability; 2]
-        } else if probability >= 1.0 {
-            [1.0; 2]
-        } else {
-            [(probability / (burst * (1.0 - probability))).min(1.0), 1.0 - 1.0 / burst]
-        };
-        Loss { range, after, lost: false }
-    }
-}
-
-impl LinkFaults {
-    /// Is a packet that leaves at `start` lost at random?
-    pub(crate) fn loses(&mut self, start: u64, random: &mut Random) -> bool {
-        let Some(loss) = self.loss.iter_mut().find(|l| l.range.contains(&start)) else { return false };
-        let probability = loss.after[usize::from(loss.lost)];
-        loss.lost = probability > 0.0 && random.chance(probability);
-        loss.lost
-    }
-}
-
 /// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
 const FETCH_PORTS: usize = 3;
 const FETCH_HOSTS: usize = 2;
@@ -143,16 +83,14 @@ pub(crate) struct Slice<'a> {
     /// What happens to lazy ports and to hosts.
     calendar: Calendar,
     order: Order,
-    /// What happens to eager ports, and arrivals while routing may change.
-    events: EventQueue,
-    pool: Pool,
     arena: Arena,
     cargo: Cargo,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
     /// The same ports' other half.
     colds: Vec<ColdPort>,
-    /// Stops are the ports of switches, numbered from this one, and behind them, from a new group on, the hosts.
+    /// Stops are the ports of switches, numbered from this one, or, if those are eager, whole switches, each with a group of its
+    /// own; and behind them, from a new group on, the hosts.
     first_port: u32,
     first_host_stop: u32,
     /// Starts and sizes of the packets that wait in each plain first-in-first-out port; empty if there is none.
@@ -160,9 +98,8 @@ pub(crate) struct Slice<'a> {
     limits: Vec<Limits>,
     faults: BTreeMap<u32, LinkFaults>,
     fault_events: &'a [(u64, FaultEvent)],
-    /// Shared buffers: the local number of each port's switch, and the data bytes that each switch holds.
-    switches: Vec<u32>,
-    buffered: Vec<u64>,
+    /// Switches with eager ports.
+    switches: Switches,
     hosts: Vec<Host>,
     /// Until when each port of the hosts is busy, side by side: see [`Port::busy_until`].
     nics: Vec<u64>,
@@ -171,7 +108,8 @@ pub(crate) struct Slice<'a> {
     programs: Vec<AnyApplication<'a>>,
     /// A hash of what each host's program posted and was told.
     pub(crate) fingerprints: Vec<Fingerprint>,
-    pub(crate) outbox: Vec<Vec<Crossing>>,
+    /// By slice: what crosses.
+    outboxes: Vec<Outbox>,
     pub(crate) now: u64,
     /// The rows of all flows; hosts of all slices write into them.
     records: &'a Records,
@@ -190,8 +128,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
-    /// Switches take packets one event at a time: their ports are eager, or routing changes during the run.
-    by_event: bool,
+    /// Ports of switches are eager, or links are known to be dead at times.
+    special: bool,
     /// Something was left undone since the run ends before.
     cut_off: bool,
     /// Ports of switches are eager.
@@ -214,9 +152,7 @@ pub(crate) struct Slice<'a> {
 impl<'a> Slice<'a> {
     /// When something may happen next: the start of a window; `u64::MAX` if nothing is to come.
     pub(crate) fn next_time(&mut self) -> u64 {
-        let event = self.events.peek();
-        let window = self.calendar.next_window().map_or(u64::MAX, |w| self.calendar.start_of(w));
-        if event == u64::MAX { window } else { window.min(self.calendar.start_of(self.calendar.window_of(event))) }
+        self.calendar.next_window().map_or(u64::MAX, |w| self.calendar.start_of(w))
     }
 
     /// The end of the window that `time` lies in.
@@ -249,13 +185,6 @@ impl<'a> Slice<'a> {
     fn run_window(&mut self, from: u64, end: u64, limit: u64) {
         self.calendar.begin(self.calendar.window_of(from));
         let until = end.min(limit);
-        while self.events.peek() < until {
-            let Some(event) = self.events.pop_before(until) else { break };
-            debug_assert!(event.time >= self.now, "an event at {} ps is late at {} ps", event.time, self.now);
-            self.now = event.time;
-            self.events_done += 1;
-            self.handle(event);
-        }
         let mut order = std::mem::take(&mut self.order);
         for group in 0..self.calendar.groups() {
             let batch = self.calendar.take(group);
@@ -265,8 +194,13 @@ impl<'a> Slice<'a> {
                 self.cut_off |= count > 0;
             } else if count > 0 {
                 self.events_done += count as u64;
-                order.arrange(&batch, self.calendar.span());
-                self.visit_group(group, &order, from.wrapping_sub(early), limit.min(end - early));
+                if group < self.switches.nodes.len() {
+                    order.arrange_one(&batch, self.calendar.span());
+                    self.visit_switch(group, order.all(), from..end, limit);
+                } else {
+                    order.arrange(&batch, self.calendar.span());
+                    self.visit_group(group, &order, from.wrapping_sub(early), limit.min(end - early));
+                }
             }
             self.calendar.give_back(batch);
         }
@@ -331,33 +265,6 @@ impl<'a> Slice<'a> {
         self.reported = (self.finished, self.hops);
     }
 
-    fn handle(&mut self, event: Event) {
-        let source = event.source;
-        if source < self.sources.look {
-            self.arrive(event);
-        } else if source < self.sources.pause {
-            let port = self.local(source - self.sources.look);
-            self.look(port, event.time);
-        } else if source < self.sources.signal {
-            let port = self.local(source - self.sources.pause);
-            self.pause(port, event.time, event.data != 0);
-        } else {
-            self.break_or_mend(event.data as usize, event.time);
-        }
-    }
-
-    /// Takes over what another slice sent.
-    pub(crate) fn receive(&mut self, crossing: Crossing) {
-        match crossing {
-            Crossing::Packet { time, link, node, packet } => {
-                let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
-                self.send_on(time, link, node, transit);
-            }
-            Crossing::Pause { time, link, on } => self.send_pause_on(time, link, on),
-            Crossing::Signal { time, to, order, word } => self.send_signal(time, to, order, word),
-        }
-    }
-
     /// The local number of a link's port.
     #[inline]
     fn local(&self, link: u32) -> usize {
@@ -368,7 +275,6 @@ impl<'a> Slice<'a> {
     fn break_or_mend(&mut self, index: usize, now: u64) {
         let (_, event) = self.fault_events[index];
         match event {
-            FaultEvent::Routed(link, dead) => self.router.set_dead(link, dead),
             FaultEvent::Rate(link, fraction) => {
                 let i = self.local(link.0);
                 self.drain(i, now);
@@ -376,7 +282,7 @@ impl<'a> Slice<'a> {
                 let nominal = self.plan.topology.level(ends.level).rate;
                 let limits = self.limits_at(fraction, self.ports[i].has(flag::LAST));
                 let port = &mut self.ports[i];
-                port.set_rate(if fraction == 1.0 { nominal } else { nominal.scaled(fraction) });
+                port.set_rate(if fraction == 1.0 { nominal } else { nominal.scaled(fraction) }, &mut self.colds[i]);
                 port.limits = limits;
             }
             FaultEvent::Seen(link, down) => {
@@ -395,39 +301,6 @@ impl<'a> Slice<'a> {
             self.limits.len() - 1
         });
         u8::try_from(index).expect("at most 255 different degradations in one run")
-    }
-
-    /// Faults that the plan holds, as what each link and each instant needs.
-    pub(crate) fn schedule(plan: &Plan) -> (BTreeMap<u32, LinkFaults>, Vec<(u64, FaultEvent)>) {
-        let mut links: BTreeMap<u32, LinkFaults> = BTreeMap::new();
-        let mut events = Vec::new();
-        for fault in &plan.faults {
-            let range = fault.from.0..fault.until.0;
-            for &link in &fault.links {
-                match fault.kind {
-                    FaultKind::Down { visible } => {
-                        links.entry(link.0).or_default().down.push(range.clone());
-                        if let Some(delay) = visible {
-                            events.push((range.start, FaultEvent::Seen(link, true)));
-                            events.push((range.start.saturating_add(delay.0), FaultEvent::Routed(link, true)));
-                            events.push((range.end, FaultEvent::Seen(link, false)));
-                            events.push((range.end.saturating_add(delay.0), FaultEvent::Routed(link, false)));
-                        }
-                    }
-                    FaultKind::Degraded { fraction } => {
-                        events.push((range.start, FaultEvent::Rate(link, fraction)));
-                        events.push((range.end, FaultEvent::Rate(link, 1.0)));
-                    }
-                    FaultKind::Loss { probability, burst } => {
-                        let loss = Loss::new(range.clone(), probability, burst);
-                        links.entry(link.0).or_default().loss.push(loss);
-                    }
-                }
-            }
-        }
-        events.retain(|(time, _)| *time != u64::MAX);
-        events.sort_by_key(|(time, _)| *time);
-        (links, events)
     }
 
     /// Brings every port and host up to `limit`, so that all counters stand at that instant.

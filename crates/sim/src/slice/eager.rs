@@ -1,9 +1,18 @@
 //! Ports of switches that have to know at once what has left: PFC, and shared buffers.
+//!
+//! What leaves a switch, packets and pause frames, reaches the next one no sooner than a link latency later. So a switch does
+//! everything of a window of that length on its own: arrivals, ends of transmissions, pauses and faults, one by one in order of
+//! time.
 
-use super::{Crossing, Slice};
-use crate::event::Event;
-use crate::port::{CONTROL, DATA, flag};
+use super::Slice;
+use super::crossing::News;
+use crate::calendar::GROUP;
+use crate::port::{CONTROL, DATA, Service, flag};
 use crate::road::Transit;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use strandway_fabric::NodeId;
 use strandway_fabric::plan::SharedSettings;
 use strandway_fabric::topology::LinkId;
 
@@ -13,53 +22,184 @@ const PAUSE_FRAME: u16 = 64;
 /// Stands for the bytes of a control packet in service: they are not accounted for.
 const NOTHING_TO_RELEASE: u32 = u32::MAX;
 
+/// The switches of a slice whose ports are eager; empty if they are lazy.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    /// The number of the switch that each port belongs to, by place. Those of hosts are numbered along, and never asked.
+    pub(super) of_port: Vec<u32>,
+    /// The same by node, behind the hosts.
+    pub(super) of_node: Vec<u32>,
+    /// Their nodes.
+    pub(super) nodes: Vec<u32>,
+    /// PFC: the port that leads back to where each link comes from.
+    ingress: Vec<u32>,
+    /// The data bytes that each of them holds in its shared buffer.
+    buffered: Vec<u64>,
+    services: Vec<Service>,
+    /// The looks that are due in the present window, by key and port.
+    looks: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The present window.
+    window: Range<u64>,
+}
+
 impl Slice<'_> {
-    /// A packet joins an eager port at `now`.
-    pub(super) fn enqueue_eager(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
-        let size = u64::from(packet.size());
-        let mut at = self.at(i);
-        if at.port.has(flag::DOWN) {
-            return at.lose_packet(&packet);
+    /// Numbers the switches of this slice, whose ports are eager.
+    pub(super) fn number_switches(&mut self) {
+        let topology = &self.plan.topology;
+        let mut switches = Switches {
+            of_port: vec![u32::MAX; self.ports.len()],
+            of_node: vec![u32::MAX; (topology.nodes() - topology.hosts()) as usize],
+            services: vec![Service::IDLE; self.ports.len()],
+            ..Switches::default()
+        };
+        for node in self.cut.nodes_of(self.index).iter().skip(1).cloned().flatten() {
+            let number = switches.nodes.len() as u32;
+            switches.of_node[(node - topology.hosts()) as usize] = number;
+            switches.nodes.push(node);
+            let (LinkId(first), ports) = topology.ports_of(NodeId(node));
+            for link in first..first + ports {
+                switches.of_port[self.local(link)] = number;
+            }
         }
-        let class = at.class_of(&packet);
+        switches.buffered = vec![0; switches.nodes.len()];
+        if self.accounting {
+            switches.ingress = vec![u32::MAX; topology.links() as usize];
+            for (place, port) in self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX) {
+                if let Some(ends) = topology.ends(LinkId(port.link)) {
+                    switches.ingress[ends.reverse.0 as usize] = place as u32;
+                }
+            }
+        }
+        self.switches = switches;
+    }
+
+    /// Does everything at a switch that happens in a window and before `limit`.
+    pub(super) fn visit_switch(&mut self, switch: usize, entries: &[Transit], window: Range<u64>, limit: u64) {
+        let node = self.switches.nodes[switch];
+        let from = window.start;
+        let until = limit.min(window.end) - from;
+        self.switches.window = window;
+        let mut entries = entries.iter();
+        let mut next = entries.next();
+        loop {
+            let entry = next.map_or(u64::MAX, Transit::key);
+            let look = self.switches.looks.peek().map_or(u64::MAX, |Reverse((key, _))| *key);
+            let offset = entry.min(look) >> 32;
+            if offset >= until || entry.min(look) == u64::MAX {
+                break;
+            }
+            let now = from + offset;
+            if look < entry {
+                let Some(Reverse((_, port))) = self.switches.looks.pop() else { break };
+                self.events_done += 1;
+                self.look(port as usize, now);
+            } else if let Some(entry) = next {
+                next = entries.next();
+                self.handle(node, entry, now);
+            }
+        }
+        self.cut_off |= next.is_some() || !self.switches.looks.is_empty();
+        self.switches.looks.clear();
+    }
+
+    /// Something happens at a switch.
+    #[inline]
+    fn handle(&mut self, node: u32, entry: &Transit, now: u64) {
+        let source = entry.source();
+        if source < self.sources.look {
+            self.arrive(node, entry, now);
+        } else if source < self.sources.pause {
+            self.look(entry.cargo() as usize, now);
+        } else if source < self.sources.signal {
+            let port = self.local(source - self.sources.pause);
+            self.pause(port, now, entry.cargo() != 0);
+        } else {
+            self.break_or_mend(entry.cargo() as usize, now);
+        }
+    }
+
+    /// A packet is at a switch, all of it.
+    #[inline]
+    fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
+        let mut packet = *packet;
+        let ingress = if self.accounting { self.switches.ingress[packet.source() as usize] } else { 0 };
+        let place = if self.router.has_detours() {
+            self.router.place_at(node, &mut packet, &self.cargo, now)
+        } else {
+            Some(self.router.place(node, &packet, &self.cargo))
+        };
+        let Some(place) = place else { return self.lead_nowhere(&packet, now) };
+        let port = place as usize;
+        self.sample_port(port, now);
+        self.enqueue_eager(port, packet, ingress, now);
+        self.look_later(port);
+    }
+
+    /// A packet joins an eager port at `now`.
+    #[inline]
+    fn enqueue_eager(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
+        let size = u64::from(packet.size());
+        let port = &self.ports[i];
+        if port.has(flag::DOWN) {
+            return self.at(i).lose_packet(&packet);
+        }
+        let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if at.port.queued[CONTROL] + size > at.limits.control {
-                return at.drop_packet(&packet);
+            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].control {
+                return self.at(i).drop_packet(&packet);
             }
         } else if self.room(i, ingress, size) {
             self.account(i, ingress, size, now);
         } else {
-            let mut at = self.at(i);
-            if at.trim(packet, ingress, now) {
-                self.serve(i, now);
-            } else {
-                at.drop_packet(&packet);
-            }
-            return;
+            return self.refuse(i, packet, ingress, now);
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
-        if open && port.serving_bytes == 0 && port.busy_until <= now && port.next_class().is_none() {
+        if open && self.switches.services[i].bytes == 0 && port.busy_until <= now && port.next_class().is_none() {
             self.begin(i, packet, ingress, class, now);
         } else {
             self.at(i).append(packet, ingress, class, now);
         }
     }
 
+    /// There is no room for a packet in the switch.
+    #[cold]
+    fn refuse(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
+        let mut at = self.at(i);
+        if at.trim(packet, ingress, now) {
+            self.serve(i, now);
+        } else {
+            at.drop_packet(&packet);
+        }
+    }
+
     /// Eager ports: a packet begins to leave now.
+    #[inline]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
-        port.serving_ingress = ingress;
-        port.serving_bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
-        self.at(i).transmit(packet, now);
-        self.ports[i].serving_until = self.ports[i].busy_until;
+        if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 {
+            self.at(i).transmit(packet, now);
+        } else {
+            let end = port.depart(packet.size(), now, &self.colds[i]);
+            self.hops += 1;
+            let stop = match self.switches.of_node.get((port.to.wrapping_sub(self.cut.hosts)) as usize) {
+                Some(switch) => switch * GROUP as u32,
+                None => self.first_host_stop + port.to - self.first_host,
+            };
+            self.calendar.put(end + port.delay, stop, port.link, packet);
+        }
+        let service = &mut self.switches.services[i];
+        service.ingress = ingress;
+        service.bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
+        service.until = self.ports[i].busy_until;
     }
 
     /// Is there room in the switch for this much more data?
+    #[inline]
     fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         if let Some(pfc) = limits.pfc {
-            let port = &self.ports[ingress as usize];
+            let port = &self.switches.services[ingress as usize];
             if limits.shared.is_some() {
                 return self.fits_share(i, ingress as usize, size) || port.ingress_headroom + size <= pfc.headroom.0;
             }
@@ -72,7 +212,7 @@ impl Slice<'_> {
 
     /// PFC over a shared buffer: does this much more data from an ingress port stay below its threshold?
     fn fits_share(&self, i: usize, ingress: usize, size: u64) -> bool {
-        let port = &self.ports[ingress];
+        let port = &self.switches.services[ingress];
         port.ingress_bytes - port.ingress_headroom + size <= self.pause_above(i)
     }
 
@@ -91,20 +231,21 @@ impl Slice<'_> {
 
     /// The bytes that the switch of a port has in its shared buffer.
     fn buffered_at(&mut self, i: usize) -> &mut u64 {
-        &mut self.buffered[self.switches[i] as usize]
+        &mut self.switches.buffered[self.switches.of_port[i] as usize]
     }
 
     /// What is free in the shared buffer of a port's switch.
     fn free_at(&self, i: usize, shared: &SharedSettings) -> u64 {
-        shared.buffer.0.saturating_sub(self.buffered[self.switches[i] as usize])
+        shared.buffer.0.saturating_sub(self.switches.buffered[self.switches.of_port[i] as usize])
     }
 
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
+    #[inline]
     fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let ingress = ingress as usize;
         if self.plan.ports.shared.is_some() {
             if self.accounting && !self.fits_share(i, ingress, size) {
-                self.ports[ingress].ingress_headroom += size;
+                self.switches.services[ingress].ingress_headroom += size;
             } else {
                 *self.buffered_at(i) += size;
             }
@@ -112,15 +253,18 @@ impl Slice<'_> {
         if !self.accounting {
             return;
         }
-        self.ports[ingress].ingress_bytes += size;
-        if !self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes > self.pause_above(i) {
-            self.ports[ingress].ingress_paused = true;
+        self.switches.services[ingress].ingress_bytes += size;
+        if !self.switches.services[ingress].ingress_paused
+            && self.switches.services[ingress].ingress_bytes > self.pause_above(i)
+        {
+            self.switches.services[ingress].ingress_paused = true;
             self.packets.pauses += 1;
             self.send_pause(ingress, now, true);
         }
     }
 
     /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
+    #[inline]
     fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
@@ -128,18 +272,19 @@ impl Slice<'_> {
             }
             return;
         };
-        self.ports[ingress].ingress_bytes -= size;
+        self.switches.services[ingress].ingress_bytes -= size;
         let resume_at = if self.plan.ports.shared.is_some() {
             // The headroom empties first, so that it is there for the next pause.
-            let from_headroom = self.ports[ingress].ingress_headroom.min(size);
-            self.ports[ingress].ingress_headroom -= from_headroom;
+            let from_headroom = self.switches.services[ingress].ingress_headroom.min(size);
+            self.switches.services[ingress].ingress_headroom -= from_headroom;
             *self.buffered_at(i) -= size - from_headroom;
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
         };
-        if self.ports[ingress].ingress_paused && self.ports[ingress].ingress_bytes <= resume_at {
-            self.ports[ingress].ingress_paused = false;
+        if self.switches.services[ingress].ingress_paused && self.switches.services[ingress].ingress_bytes <= resume_at
+        {
+            self.switches.services[ingress].ingress_paused = false;
             self.send_pause(ingress, now, false);
         }
     }
@@ -148,14 +293,14 @@ impl Slice<'_> {
     fn send_pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
-        port.busy_until = start + port.transmission(PAUSE_FRAME);
+        port.busy_until = start + port.transmission(PAUSE_FRAME, &self.colds[i]);
         let ends = self.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
         let time = port.busy_until + self.plan.topology.level(ends.level).latency.0;
         let target = self.cut.slice_of(ends.to);
         if target == self.index {
             self.send_pause_on(time, ends.reverse.0, on);
         } else {
-            self.outbox[target].push(Crossing::Pause { time, link: ends.reverse.0, on });
+            self.outboxes[target].tell(News::Pause { time, link: ends.reverse.0, on });
         }
         self.look_later(i);
     }
@@ -163,12 +308,12 @@ impl Slice<'_> {
     /// A pause frame is on its way to the port that feeds `link`.
     pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
         let source = self.sources.pause + link;
-        if link < self.cut.link_bases[1] {
-            let stop = self.host_stop(link / self.planes as u32);
-            self.calendar.note(time, stop, source, u32::from(on));
+        let stop = if link < self.cut.link_bases[1] {
+            self.host_stop(link / self.planes as u32)
         } else {
-            self.events.push(Event { time, source, data: u32::from(on) });
-        }
+            self.port_stop(self.local(link) as u32)
+        };
+        self.calendar.note(time, stop, source, u32::from(on));
     }
 
     /// A pause frame has reached this port.
@@ -191,16 +336,17 @@ impl Slice<'_> {
     }
 
     /// The look at an eager port that was due at `now`; all arrivals of this instant are in.
-    pub(super) fn look(&mut self, i: usize, now: u64) {
-        if self.ports[i].look_at != now {
+    #[inline]
+    fn look(&mut self, i: usize, now: u64) {
+        if self.switches.services[i].look_at != now {
             return;
         }
         self.sample_port(i, now);
-        let port = &mut self.ports[i];
-        port.look_at = u64::MAX;
-        if port.serving_bytes > 0 && port.serving_until <= now {
-            let (ingress, size) = (port.serving_ingress as usize, port.serving_bytes);
-            port.serving_bytes = 0;
+        let service = &mut self.switches.services[i];
+        service.look_at = u64::MAX;
+        if service.bytes > 0 && service.until <= now {
+            let (ingress, size) = (service.ingress as usize, service.bytes);
+            service.bytes = 0;
             if size != NOTHING_TO_RELEASE {
                 self.release(i, ingress, u64::from(size), now);
             }
@@ -209,9 +355,10 @@ impl Slice<'_> {
     }
 
     /// Eager ports: begins the next transmission if the port is idle.
+    #[inline]
     fn serve(&mut self, i: usize, now: u64) {
         let port = &mut self.ports[i];
-        if port.serving_bytes == 0
+        if self.switches.services[i].bytes == 0
             && port.busy_until <= now
             && let Some(class) = port.next_class()
         {
@@ -222,19 +369,27 @@ impl Slice<'_> {
     }
 
     /// Makes sure that an eager port is looked at when its transmission ends or its next one can begin.
-    pub(super) fn look_later(&mut self, i: usize) {
-        let port = &mut self.ports[i];
-        let at = if port.serving_bytes > 0 {
-            port.serving_until
+    #[inline]
+    fn look_later(&mut self, i: usize) {
+        let (port, service) = (&self.ports[i], &mut self.switches.services[i]);
+        let at = if service.bytes > 0 {
+            service.until
         } else if port.next_class().is_some() {
             port.busy_until
         } else {
             return;
         };
-        debug_assert!(at >= self.now, "a look at {at} ps is late at {} ps", self.now);
-        if at < port.look_at {
-            port.look_at = at;
-            self.events.push(Event { time: at, source: self.sources.look + port.link, data: 0 });
+        if at < service.look_at {
+            service.look_at = at;
+            let source = self.sources.look + port.link;
+            let window = &self.switches.window;
+            if at < window.end {
+                debug_assert!(at >= window.start, "a look at {at} ps lies before its window");
+                self.switches.looks.push(Reverse(((at - window.start) << 32 | u64::from(source), i as u32)));
+            } else {
+                let stop = self.switches.of_port[i] * GROUP as u32;
+                self.calendar.note(at, stop, source, i as u32);
+            }
         }
     }
 }

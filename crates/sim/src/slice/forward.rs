@@ -2,39 +2,51 @@
 
 use super::Slice;
 use super::visit::AtPort;
-use crate::calendar::Calendar;
-use crate::event::{Event, EventQueue};
-use crate::pool::{Pool, Slot};
-use crate::port::flag;
+use crate::calendar::{Calendar, GROUP};
 use crate::road::{Cargo, Transit};
 use crate::route::Router;
+use strandway_fabric::measure::PacketCounters;
+use strandway_fabric::plan::Plan;
 
 /// What it takes to send a packet on within a slice.
 pub(super) struct Road<'s> {
     pub(super) calendar: &'s mut Calendar,
-    router: &'s Router,
-    events: &'s mut EventQueue,
-    pool: &'s mut Pool,
+    router: &'s mut Router,
+    /// The numbers of the switches of this slice, by node, if their ports are eager.
+    switches: &'s [u32],
     first_host: u32,
     first_host_stop: u32,
     pub(super) first_port: u32,
     hosts: u32,
-    by_event: bool,
+    /// Ports of switches are eager, or links are known to be dead at times.
+    special: bool,
 }
 
 impl Road<'_> {
-    /// A packet is on its way over a link to `node` and will be there at `time`, in a later window.
+    /// A packet is on its way over a link to `node` and will be there at `time`, in a later window. False if routing there will
+    /// know of no way.
     #[inline(always)]
-    pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &Cargo) {
+    pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &Cargo) -> bool {
         if node < self.hosts {
             self.calendar.put(time, self.first_host_stop + node - self.first_host, link, packet);
-        } else if self.by_event {
-            let data = self.pool.put(packet, node);
-            self.events.push(Event { time, source: link, data });
+        } else if self.special {
+            return self.send_on_slowly(time, link, node, packet, cargo);
         } else {
             let port = self.router.place(node, &packet, cargo);
             self.calendar.put(time, port - self.first_port, link, packet);
         }
+        true
+    }
+
+    #[inline(never)]
+    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &Cargo) -> bool {
+        if let Some(switch) = self.switches.get((node - self.hosts) as usize) {
+            self.calendar.put(time, switch * GROUP as u32, link, packet);
+            return true;
+        }
+        let Some(port) = self.router.place_at(node, &mut packet, cargo, time) else { return false };
+        self.calendar.put(time, port - self.first_port, link, packet);
+        true
     }
 }
 
@@ -45,10 +57,13 @@ impl Slice<'_> {
         self.first_host_stop + host - self.first_host
     }
 
-    /// The stop that a switch's port is.
+    /// The stop at which a switch's port has its turn: its own, or that of its switch.
     #[inline]
     pub(super) fn port_stop(&self, port: u32) -> u32 {
-        port - self.first_port
+        match self.switches.of_port.get(port as usize) {
+            Some(switch) => switch * GROUP as u32,
+            None => port - self.first_port,
+        }
     }
 
     /// A port, and all that it takes to work there.
@@ -68,7 +83,7 @@ impl Slice<'_> {
             sampler: &mut self.sampler,
             faults: &mut self.faults,
             captured: &mut self.captured,
-            outbox: &mut self.outbox,
+            outboxes: &mut self.outboxes,
             plan: self.plan,
             cut: self.cut,
             priority: self.priority,
@@ -76,59 +91,38 @@ impl Slice<'_> {
             cut_rate: self.cut_rate,
             road: Road {
                 calendar: &mut self.calendar,
-                router: &self.router,
-                events: &mut self.events,
-                pool: &mut self.pool,
+                router: &mut self.router,
+                switches: &self.switches.of_node,
                 first_host: self.first_host,
                 first_host_stop: self.first_host_stop,
                 first_port: self.first_port,
                 hosts: self.cut.hosts,
-                by_event: self.by_event,
+                special: self.special,
             },
         }
     }
 
     /// A packet from another slice is on its way over a link to `node`.
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
-        Road {
+        let mut road = Road {
             calendar: &mut self.calendar,
-            router: &self.router,
-            events: &mut self.events,
-            pool: &mut self.pool,
+            router: &mut self.router,
+            switches: &self.switches.of_node,
             first_host: self.first_host,
             first_host_stop: self.first_host_stop,
             first_port: self.first_port,
             hosts: self.cut.hosts,
-            by_event: self.by_event,
+            special: self.special,
+        };
+        if !road.send_on(time, link, node, packet, &self.cargo) {
+            self.lead_nowhere(&packet, time);
         }
-        .send_on(time, link, node, packet, &self.cargo);
     }
 
-    /// A packet is at a switch, all of it, and either that switch must know at once or routing may have changed.
-    pub(super) fn arrive(&mut self, event: Event) {
-        let Slot { packet, node } = self.pool.take(event.data);
-        let link = if self.router.ignores_faults() {
-            Some(self.router.link(node, &packet, &self.cargo))
-        } else {
-            self.router.route(node, self.cargo.look(&packet))
-        };
-        let Some(link) = link else {
-            self.packets.lost += 1;
-            self.packets.lost_control += u64::from(!packet.is_whole_data());
-            self.cargo.release(&packet);
-            return;
-        };
-        let port = self.local(link);
-        let ingress = if self.accounting { self.local(self.cut.reverse[event.source as usize]) as u32 } else { 0 };
-        self.sample_port(port, event.time);
-        if self.ports[port].has(flag::EAGER) {
-            self.enqueue_eager(port, packet, ingress, event.time);
-            self.look_later(port);
-        } else {
-            let mut at = self.at(port);
-            at.enqueue(packet, event.time);
-            at.visit_later(event.time);
-        }
+    /// A packet would come to a switch that knows of no way for it.
+    #[cold]
+    pub(super) fn lead_nowhere(&mut self, packet: &Transit, time: u64) {
+        lead_nowhere(self.plan, &mut self.packets, &mut self.cargo, packet, time);
     }
 
     /// Decides everything that happens at a lazy port from `from` up to `until`, a window or its part.
@@ -159,4 +153,14 @@ impl Slice<'_> {
     pub(super) fn drain(&mut self, i: usize, until: u64) {
         self.at(i).drain(until);
     }
+}
+
+/// A packet would come to a switch at `time` that knows of no way for it.
+#[cold]
+pub(super) fn lead_nowhere(plan: &Plan, packets: &mut PacketCounters, cargo: &mut Cargo, packet: &Transit, time: u64) {
+    if time <= plan.time_limit.0 {
+        packets.lost += 1;
+        packets.lost_control += u64::from(!packet.is_whole_data());
+    }
+    cargo.release(packet);
 }

@@ -126,15 +126,15 @@ pub(super) struct Lookahead {
 }
 
 impl Lookahead {
-    /// One link latency, if slices hand packets to each other or if news travels that is faster than packets: pauses, changes
-    /// of routing, signals between programs (`quick_news`). Also for whoever watches a connection or records packets.
+    /// One link latency, if slices hand packets to each other or if news travels that is faster than packets: pauses, signals
+    /// between programs (`quick_news`). Also for whoever watches a connection or records packets.
     ///
     /// Otherwise a window is the way from a host to its leaf and back. What a host does in one is at its leaf behind the
     /// leaf's own window, which ends one link latency earlier; what leaves the leaf behind that is at a host behind the host's.
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
         if cut.slices > 1 || cut.narrow || quick_news || watched {
-            return Lookahead { span: plan.topology.shortest_latency().0, early: 0 };
+            return Lookahead { span: (plan.topology.shortest_latency().0 / cut.parts).max(1), early: 0 };
         }
         // Offsets in a window are 32-bit numbers: on long links a window is shorter than the way to the leaf and back.
         let most = u64::from(u32::MAX);

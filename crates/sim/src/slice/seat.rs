@@ -1,6 +1,7 @@
 //! The seat of a host's program: what it is told, what it does, and where the time of its flows goes.
 
-use super::{Crossing, Slice};
+use super::Slice;
+use super::crossing::News;
 use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
@@ -111,7 +112,7 @@ impl Slice<'_> {
                     if target == self.index {
                         self.send_signal(at.0, to.0, order, word);
                     } else {
-                        self.outbox[target].push(Crossing::Signal { time: at.0, to: to.0, order, word });
+                        self.outboxes[target].tell(News::Signal { time: at.0, to: to.0, order, word });
                     }
                 }
                 Action::Close { channel } => self.close(h, channel, now),

@@ -1,13 +1,14 @@
 //! How the fabric is cut into slices, and how a slice begins.
 
+use super::crossing::Outbox;
+use super::eager::Switches;
+use super::fault::{FaultEvent, Faults};
 use super::host::Host;
 use super::layout::{Layout, Lookahead};
 use super::watch::Sampler;
-use super::{FaultEvent, LinkFaults, Slice, Sources};
-use crate::calendar::{Calendar, Order};
-use crate::event::{Event, EventQueue};
+use super::{Slice, Sources};
+use crate::calendar::{Calendar, GROUP, Order};
 use crate::fingerprint::Fingerprint;
-use crate::pool::Pool;
 use crate::port::{ColdPort, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::records::Records;
@@ -36,10 +37,10 @@ pub(crate) struct Cut {
     pub(crate) queued_only: bool,
     /// Windows of one link latency even where wider ones would do, for comparing the two.
     pub(crate) narrow: bool,
+    /// Into how many parts narrow windows are cut, for comparing, too.
+    pub(crate) parts: u64,
     /// Per slice: its hosts, leaves, tier-1 switches, cores, as ranges of node numbers.
     nodes: Vec<[Range<u32>; 4]>,
-    /// The other direction of every link, where ingress is accounted for.
-    pub(crate) reverse: Vec<u32>,
     /// Each connection's number at its source and at its destination.
     pub(crate) ends: Vec<(ConnectionId, ConnectionId)>,
     /// How many ends of connections of the plan each host has: they have the first numbers.
@@ -53,7 +54,7 @@ impl Cut {
         let shape = topology.shape();
         let planes = u32::from(shape.planes);
         let units = if shape.pods.is_some() { topology.pods() } else { topology.leaves() };
-        let slices = plan.threads.clamp(1, units as usize);
+        let slices = plan.threads.min(threads_of_use(topology)).clamp(1, units as usize);
         let part = |count: u32, i: usize| (u64::from(count) * i as u64 / slices as u64) as u32;
         let [_, leaf, spine, core, _] = topology.node_bases();
         let nodes = (0..slices)
@@ -80,12 +81,6 @@ impl Cut {
                 ]
             })
             .collect();
-        let needs_reverse = plan.ports.pfc.is_some();
-        let reverse = if needs_reverse {
-            (0..topology.links()).map(|l| topology.ends(LinkId(l)).map_or(u32::MAX, |e| e.reverse.0)).collect()
-        } else {
-            Vec::new()
-        };
         let mut next = vec![0u32; topology.hosts() as usize];
         let mut number = |host: HostId| {
             let n = &mut next[host.0 as usize];
@@ -99,11 +94,16 @@ impl Cut {
             hosts: topology.hosts(),
             queued_only: false,
             narrow: false,
+            parts: 1,
             nodes,
-            reverse,
             ends,
             planned: next,
         }
+    }
+
+    /// The nodes of a slice: its hosts, leaves, tier-1 switches, cores.
+    pub(crate) fn nodes_of(&self, slice: usize) -> &[Range<u32>; 4] {
+        &self.nodes[slice]
     }
 
     /// The slice that owns a node.
@@ -119,6 +119,16 @@ impl Cut {
     pub(crate) fn slice_of_host(&self, host: HostId) -> usize {
         self.slice_of(NodeId(host.0))
     }
+}
+
+/// So many packet hops of a window and a thread, with all links busy, make it worth while to meet at its end.
+const HOPS_MIN: u64 = 64;
+
+/// More threads than this would do little but meet: windows are as short as the shortest link.
+fn threads_of_use(topology: &Topology) -> usize {
+    let packet = topology.level(0).rate.time_for(Bytes(4096)).0.max(1);
+    let hops = u128::from(topology.links()) * u128::from(topology.shortest_latency().0) / u128::from(packet);
+    usize::try_from(hops / u128::from(HOPS_MIN)).unwrap_or(usize::MAX)
 }
 
 /// The uplinks that a connection's packets choose among, tier by tier.
@@ -141,15 +151,6 @@ impl World {
     }
 }
 
-/// The events of eager ports and late routing: a bucket should hold some dozens if every link is busy, and the buckets
-/// should reach as far ahead as a packet on the slowest link of a level.
-fn event_queue(plan: &Plan, slices: usize) -> EventQueue {
-    let topology = &plan.topology;
-    let packet = topology.level(0).rate.time_for(Bytes(4096)).0;
-    let width = packet * 64 * slices as u64 / u64::from(topology.links()).max(1);
-    EventQueue::new(width, ahead(topology) * 5 / 4)
-}
-
 /// How far ahead of its departure a packet arrives, at the most.
 fn ahead(topology: &Topology) -> u64 {
     let inside = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core].map(|k| topology.latency_inside(k).0);
@@ -164,17 +165,16 @@ impl<'a> Slice<'a> {
         index: usize,
         programs: &'a Programs<'a>,
         records: &'a Records,
-        faults: &BTreeMap<u32, LinkFaults>,
-        fault_events: &'a [(u64, FaultEvent)],
+        faults: &'a Faults,
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let routing_changes = fault_events.iter().any(|(_, e)| matches!(e, FaultEvent::Routed(..)));
         let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
-        let by_event = eager || routing_changes;
-        let lookahead = Lookahead::new(plan, cut, by_event || programs.signals());
+        let lookahead = Lookahead::new(plan, cut, eager || programs.signals());
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
-        let first_host_stop = layout.links.len() as u32 - first_port;
+        let switches: u32 = cut.nodes[index][1..].iter().map(|range| range.len() as u32).sum();
+        let first_host_stop = if eager { switches * GROUP as u32 } else { layout.links.len() as u32 - first_port };
+        let router = Router::new(topology, plan.routing, plan.seed, layout, &faults.routing);
         let stops = first_host_stop + cut.nodes[index][0].len() as u32;
         let early = (first_host_stop, lookahead.early);
         let mut slice = Slice {
@@ -182,11 +182,10 @@ impl<'a> Slice<'a> {
             cut,
             index,
             sources: Sources::new(plan),
-            router: Router::new(topology, plan.routing, plan.seed, layout),
+            special: eager || router.has_detours(),
+            router,
             calendar: Calendar::new(stops as usize, lookahead.span, ahead(topology), early),
             order: Order::default(),
-            events: event_queue(plan, cut.slices),
-            pool: Pool::default(),
             arena: Arena::default(),
             cargo: Cargo::default(),
             fifos: Vec::new(),
@@ -196,15 +195,14 @@ impl<'a> Slice<'a> {
             first_host_stop,
             limits: vec![Limits::new(&plan.ports, 1.0, false)],
             faults: BTreeMap::new(),
-            fault_events,
-            switches: Vec::new(),
-            buffered: Vec::new(),
+            fault_events: &faults.events,
+            switches: Switches::default(),
             hosts: Vec::new(),
             nics: vec![0; first_port as usize],
             first_host: cut.nodes[index][0].start,
             fingerprints: vec![Fingerprint::new(); cut.nodes[index][0].len()],
             programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),
-            outbox: vec![Vec::new(); cut.slices],
+            outboxes: vec![Outbox::default(); cut.slices],
             now: 0,
             records,
             tallies: vec![Tally::default(); programs.groups()],
@@ -218,8 +216,8 @@ impl<'a> Slice<'a> {
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),
-            by_event,
-            cut_off: false,
+            // What routing has yet to learn when the run ends was to come.
+            cut_off: faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0),
             eager,
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
@@ -246,6 +244,7 @@ impl<'a> Slice<'a> {
         let topology = &self.plan.topology;
         let links = std::mem::take(&mut self.router.layout_mut().links);
         self.ports.reserve_exact(links.len());
+        self.colds.reserve_exact(links.len());
         let settings = &self.plan.ports;
         let eager = self.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
@@ -256,6 +255,7 @@ impl<'a> Slice<'a> {
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
                 self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
+                self.colds.push(ColdPort::default());
                 continue;
             };
             let level = topology.level(ends.level);
@@ -269,9 +269,9 @@ impl<'a> Slice<'a> {
             port.limits = self.limits_at(1.0, port.has(flag::LAST));
             port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
             self.ports.push(port);
+            self.colds.push(ColdPort { rate: level.rate.0, ..ColdPort::default() });
         }
-        self.colds = vec![ColdPort::default(); self.ports.len()];
-        if settings.shared.is_some() {
+        if eager {
             self.number_switches();
         }
         if fifo {
@@ -279,30 +279,16 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Shared buffers: which switch each port belongs to. Hosts are numbered along, and never asked.
-    fn number_switches(&mut self) {
-        let topology = &self.plan.topology;
-        self.switches = vec![0; self.ports.len()];
-        for node in self.cut.nodes[self.index].iter().cloned().flatten() {
-            let (LinkId(first), ports) = topology.ports_of(NodeId(node));
-            for link in first..first + ports {
-                let place = self.local(link);
-                self.switches[place] = self.buffered.len() as u32;
-            }
-            self.buffered.push(0);
-        }
-    }
-
-    fn mark_ports(&mut self, faults: &BTreeMap<u32, LinkFaults>) {
+    fn mark_ports(&mut self, faults: &Faults) {
         let topology = &self.plan.topology;
         let owner = |link: LinkId| topology.ends(link).map(|e| self.cut.slice_of(e.from));
-        let mine: Vec<u32> = faults.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.index)).collect();
+        let mine: Vec<u32> = faults.links.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.index)).collect();
         let captured: Vec<LinkId> = self.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
         let captured: Vec<u32> = captured.into_iter().filter(|&l| owner(l) == Some(self.index)).map(|l| l.0).collect();
         for link in mine {
             let i = self.local(link);
             self.ports[i].set(flag::FAULTY, true);
-            self.faults.insert(i as u32, faults[&link].clone());
+            self.faults.insert(i as u32, faults.links[&link].clone());
         }
         for link in captured {
             let i = self.local(link);
@@ -311,26 +297,17 @@ impl<'a> Slice<'a> {
             self.ports[i].set(flag::FIFO, false);
         }
         for (n, &(time, event)) in self.fault_events.iter().enumerate() {
-            let link = match event {
-                FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) => Some(link),
-                FaultEvent::Routed(..) => None,
-            };
-            let source = self.sources.fault + n as u32;
-            match link {
-                Some(link) if owner(link) != Some(self.index) => {}
-                Some(link) if link.0 < self.cut.link_bases[1] => {
-                    let stop = self.host_stop(link.0 / self.planes as u32);
-                    self.calendar.note(time, stop, source, n as u32);
-                }
-                Some(link) if !self.by_event => {
-                    let stop = self.port_stop(self.local(link.0) as u32);
-                    self.calendar.note(time, stop, source, n as u32);
-                }
-                _ => self.events.push(Event { time, source, data: n as u32 }),
+            let link = event.link();
+            if owner(link) != Some(self.index) {
+                continue;
             }
-            if let FaultEvent::Rate(link, _) = event
-                && owner(link) == Some(self.index)
-            {
+            let stop = if link.0 < self.cut.link_bases[1] {
+                self.host_stop(link.0 / self.planes as u32)
+            } else {
+                self.port_stop(self.local(link.0) as u32)
+            };
+            self.calendar.note(time, stop, self.sources.fault + n as u32, n as u32);
+            if let FaultEvent::Rate(..) = event {
                 // Departures that are decided on arrival would miss the change of rate.
                 let i = self.local(link.0);
                 self.ports[i].set(flag::FIFO, false);

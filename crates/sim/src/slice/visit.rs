@@ -1,8 +1,10 @@
 //! One port at work: it queues, marks, trims or drops what comes to it, and sends on what leaves.
 
-use super::forward::Road;
+use super::Cut;
+use super::crossing::Outbox;
+use super::fault::LinkFaults;
+use super::forward::{Road, lead_nowhere};
 use super::watch::Sampler;
-use super::{Crossing, Cut, LinkFaults};
 use crate::port::{CONTROL, ColdPort, DATA, Limits, Port, flag};
 use crate::queue::Arena;
 use crate::road::{Cargo, Transit};
@@ -28,7 +30,7 @@ pub(super) struct AtPort<'s> {
     pub(super) sampler: &'s mut Sampler,
     pub(super) faults: &'s mut BTreeMap<u32, LinkFaults>,
     pub(super) captured: &'s mut Vec<Captured>,
-    pub(super) outbox: &'s mut [Vec<Crossing>],
+    pub(super) outboxes: &'s mut [Outbox],
     pub(super) plan: &'s Plan,
     pub(super) cut: &'s Cut,
     pub(super) priority: bool,
@@ -188,7 +190,7 @@ impl AtPort<'_> {
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
         // What it would have waited.
-        let wait = stamp(Rate(self.port.rate).time_for(Bytes(self.port.queued[DATA])).0);
+        let wait = stamp(Rate(self.colds[self.i].rate).time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
         self.append(packet, ingress, CONTROL, now);
         true
@@ -259,14 +261,12 @@ impl AtPort<'_> {
     #[inline(always)]
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
-        let end = start + port.transmission(packet.size());
-        port.busy_until = end;
-        port.counters.packets += 1;
-        port.counters.bytes += u64::from(packet.size());
+        let cold = &self.colds[self.i];
+        let end = port.depart(packet.size(), start, cold);
         *self.hops += 1;
         // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
-        let time = if self.cut_rate != 0 && port.rate == self.cut_rate && !port.has(flag::LAST) {
-            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16)) + port.delay
+        let time = if self.cut_rate != 0 && cold.rate == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), cold) + port.delay
         } else {
             end + port.delay
         };
@@ -277,7 +277,9 @@ impl AtPort<'_> {
         if port.flags & flag::ON_DEPARTURE != 0 {
             return self.depart_special(&packet, start, time);
         }
-        self.road.send_on(time, link, to, packet, self.cargo);
+        if !self.road.send_on(time, link, to, packet, self.cargo) {
+            lead_nowhere(self.plan, self.packets, self.cargo, &packet, time);
+        }
     }
 
     /// Departures from ports whose link is faulty, recorded, or leads to another slice.
@@ -289,7 +291,7 @@ impl AtPort<'_> {
         }
         if self.port.has(flag::FAULTY) {
             let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
-            let cut = faults.down.iter().any(|r| r.start < time && start < r.end);
+            let cut = faults.cuts(start, time);
             if cut || faults.loses(start, &mut self.port.random) {
                 self.colds[self.i].bytes_down += if cut { u64::from(packet.size()) } else { 0 };
                 return self.lose_packet(packet);
@@ -297,11 +299,9 @@ impl AtPort<'_> {
         }
         if self.port.has(flag::REMOTE) {
             let target = self.cut.slice_of(strandway_fabric::NodeId(to));
-            let rest = *self.cargo.look(packet);
-            self.cargo.release(packet);
-            self.outbox[target].push(Crossing::Packet { time, link, node: to, packet: rest });
-        } else {
-            self.road.send_on(time, link, to, *packet, self.cargo);
+            self.outboxes[target].send(time, link, to, packet);
+        } else if !self.road.send_on(time, link, to, *packet, self.cargo) {
+            lead_nowhere(self.plan, self.packets, self.cargo, packet, time);
         }
     }
 

@@ -1,0 +1,204 @@
+//! Routing while links are known to be dead: which ways are left to a leaf.
+//!
+//! Faults are part of the plan, so what routing will know at an instant is known in advance. A packet's next port is found when
+//! it sets off to a switch, for the instant at which it will be there. While no link is known to be dead that is the usual
+//! arithmetic. Otherwise only those switches look further that own a dead link or have one on a way that they offer, and what
+//! they find is kept until the set of dead links changes.
+
+use crate::route::Router;
+use std::collections::{BTreeMap, BTreeSet};
+use strandway_fabric::NodeId;
+use strandway_fabric::topology::{LinkId, NodeKind, Topology};
+
+/// From an instant on routing knows that a link is dead, or alive again.
+pub(crate) type Change = (u64, LinkId, bool);
+
+/// Sets of dead links, and when each holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Detours {
+    /// What arrives at one of these instants is still routed as before it.
+    instants: Vec<u64>,
+    /// The set that holds up to each of them, and the last one. Flaps come back to the same few sets.
+    holds: Vec<usize>,
+    sets: Vec<Dead>,
+    /// The interval that was asked for last, and its set.
+    after: u64,
+    until: u64,
+    current: usize,
+}
+
+impl Detours {
+    /// What routing knows over a run, if it learns of anything. Changes are in order of time.
+    pub(crate) fn new(topology: &Topology, changes: &[Change]) -> Option<Box<Detours>> {
+        let (&(first, ..), _) = changes.split_first()?;
+        let mut detours = Detours {
+            instants: vec![first],
+            holds: vec![0],
+            sets: vec![Dead::new(topology, BTreeSet::new())],
+            after: 0,
+            until: 0,
+            current: 0,
+        };
+        let mut known = BTreeMap::from([(BTreeSet::new(), 0)]);
+        let mut dead = BTreeSet::new();
+        for at_once in changes.chunk_by(|a, b| a.0 == b.0) {
+            for &(_, LinkId(link), is_dead) in at_once {
+                if is_dead {
+                    dead.insert(link)
+                } else {
+                    dead.remove(&link)
+                };
+            }
+            let set = *known.entry(dead.clone()).or_insert_with(|| {
+                detours.sets.push(Dead::new(topology, dead.clone()));
+                detours.sets.len() - 1
+            });
+            if at_once[0].0 != first {
+                detours.instants.push(at_once[0].0);
+            }
+            detours.holds.push(set);
+        }
+        Some(Box::new(detours))
+    }
+
+    /// The links that are known to be dead for what arrives at `time`; `None` if there is none.
+    #[inline]
+    pub(crate) fn at(&mut self, time: u64) -> Option<&mut Dead> {
+        if time <= self.after || time > self.until {
+            self.seek(time);
+        }
+        if self.current == 0 { None } else { self.sets.get_mut(self.current) }
+    }
+
+    fn seek(&mut self, time: u64) {
+        let interval = self.instants.partition_point(|&instant| instant < time);
+        self.after = interval.checked_sub(1).map_or(0, |before| self.instants[before]);
+        self.until = self.instants.get(interval).copied().unwrap_or(u64::MAX);
+        self.current = self.holds[interval];
+    }
+}
+
+/// A way is not known yet; all of them lead on; none does.
+const UNKNOWN: u32 = 0;
+const ALL: u32 = 1;
+const NONE: u32 = 2;
+/// What is more says where the ways lie that lead on.
+const SOME: u32 = 3;
+
+/// Which ways lead on from a switch to a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left<'a> {
+    All,
+    None,
+    /// A bit per way.
+    Some(&'a [u64]),
+}
+
+/// A set of dead links.
+#[derive(Clone, Debug)]
+pub(crate) struct Dead {
+    links: BTreeSet<u32>,
+    /// By node: a dead link may be among its ways up, to any leaf.
+    near: Vec<bool>,
+    /// By leaf: a dead link may lie on the ways down to it.
+    far: Vec<bool>,
+    /// Hosts whose last link is dead, each with its plane: no switch of that plane sends anything to them.
+    hosts: BTreeSet<(u32, u32)>,
+    /// By node, then leaf of its plane, as they are asked for: which ways lead on.
+    known: Vec<Vec<u32>>,
+    ways: Vec<u64>,
+}
+
+impl Dead {
+    fn new(topology: &Topology, links: BTreeSet<u32>) -> Dead {
+        let nodes = topology.nodes() as usize;
+        let mut set = Dead {
+            links: BTreeSet::new(),
+            near: vec![false; nodes],
+            far: vec![false; nodes],
+            hosts: BTreeSet::new(),
+            known: vec![Vec::new(); nodes],
+            ways: Vec::new(),
+        };
+        let leaves_of = |spine: NodeId| {
+            let (_, number, plane) = topology.describe(spine);
+            let shape = topology.shape();
+            let leaves = match shape.pods {
+                None => 0..topology.leaves(),
+                Some(p) => {
+                    let pod = number / shape.spines;
+                    pod * p.leaves_per_pod..((pod + 1) * p.leaves_per_pod).min(topology.leaves())
+                }
+            };
+            leaves.map(move |leaf| topology.leaf(leaf, plane).0 as usize)
+        };
+        for &link in &links {
+            let Some(ends) = topology.ends(LinkId(link)) else { continue };
+            set.near[ends.from.0 as usize] = true;
+            match (topology.describe(ends.from).0, topology.describe(ends.to).0) {
+                (NodeKind::Leaf, NodeKind::Host) => {
+                    set.hosts.insert((ends.to.0, u32::from(ends.plane)));
+                }
+                (NodeKind::Spine, NodeKind::Leaf) => set.far[ends.to.0 as usize] = true,
+                (NodeKind::Spine, NodeKind::Core) => leaves_of(ends.from).for_each(|leaf| set.near[leaf] = true),
+                (NodeKind::Core, NodeKind::Spine) => leaves_of(ends.to).for_each(|leaf| set.far[leaf] = true),
+                _ => {}
+            }
+        }
+        set.links = links;
+        set
+    }
+
+    /// Is the last link to a host dead?
+    #[inline]
+    pub(crate) fn cuts_off(&self, host: u32, plane: u32) -> bool {
+        !self.hosts.is_empty() && self.hosts.contains(&(host, plane))
+    }
+
+    /// Which ways lead on from a switch to a leaf of its plane, given as its number and as a node.
+    #[inline]
+    pub(crate) fn left(&mut self, router: &Router, node: u32, leaf: u32, leaf_node: u32) -> Left<'_> {
+        if node == leaf_node || !(self.near[node as usize] || self.far[leaf_node as usize]) {
+            return Left::All;
+        }
+        match self.find(router, node, leaf, leaf_node) {
+            ALL => Left::All,
+            NONE => Left::None,
+            at => Left::Some(&self.ways[(at - SOME) as usize..]),
+        }
+    }
+
+    fn find(&mut self, router: &Router, node: u32, leaf: u32, leaf_node: u32) -> u32 {
+        if let Some(&known) = self.known[node as usize].get(leaf as usize)
+            && known != UNKNOWN
+        {
+            return known;
+        }
+        let links = router.ways_to(node, leaf);
+        let mut ways = vec![0u64; links.len().div_ceil(64)];
+        let mut count = 0;
+        for (n, link) in links.clone().enumerate() {
+            if !self.links.contains(&link) {
+                let to = router.far_end(link);
+                if to == leaf_node || self.find(router, to, leaf, leaf_node) != NONE {
+                    ways[n / 64] |= 1 << (n % 64);
+                    count += 1;
+                }
+            }
+        }
+        let found = if count == links.len() {
+            ALL
+        } else if count == 0 {
+            NONE
+        } else {
+            self.ways.extend(ways);
+            SOME + (self.ways.len() - links.len().div_ceil(64)) as u32
+        };
+        let known = &mut self.known[node as usize];
+        if known.is_empty() {
+            known.resize(router.leaves() as usize, UNKNOWN);
+        }
+        known[leaf as usize] = found;
+        found
+    }
+}

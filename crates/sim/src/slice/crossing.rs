@@ -1,0 +1,102 @@
+//! What crosses from one slice to another, handed over at window edges.
+
+use super::Slice;
+use crate::road::Transit;
+use strandway_proto::Packet;
+
+/// What leaves for another slice in a window. Where packets rest is read when the window is over, one after the other, so that
+/// cache misses overlap.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbox {
+    packets: Vec<Leaving>,
+    news: Vec<News>,
+}
+
+/// A packet that will be at a node of another slice at `time`.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    time: u64,
+    /// Carries the link and the node.
+    transit: Transit,
+}
+
+/// The same with all that it carries.
+#[derive(Clone, Copy, Debug)]
+struct Freight {
+    leaving: Leaving,
+    packet: Packet,
+}
+
+const _: () = assert!(size_of::<Freight>() <= 128, "two cache lines");
+
+/// Things other than packets that cross.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News {
+    /// A pause frame for the port that feeds a link.
+    Pause { time: u64, link: u32, on: bool },
+    /// A signal from one host's program to another's.
+    Signal { time: u64, to: u32, order: u32, word: u32 },
+}
+
+impl News {
+    fn time(&self) -> u64 {
+        match *self {
+            News::Pause { time, .. } | News::Signal { time, .. } => time,
+        }
+    }
+}
+
+impl Outbox {
+    /// A packet is on its way over a link to a node of the other slice.
+    #[inline]
+    pub(super) fn send(&mut self, time: u64, link: u32, node: u32, packet: &Transit) {
+        self.packets.push(Leaving { time, transit: packet.waiting(link, node) });
+    }
+
+    pub(super) fn tell(&mut self, news: News) {
+        self.news.push(news);
+    }
+}
+
+/// What one slice has for another at the end of a window.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    packets: Vec<Freight>,
+    news: Vec<News>,
+}
+
+impl Slice<'_> {
+    /// Hands over what has left for another slice; the time of the first of it, `u64::MAX` if there is nothing.
+    pub(crate) fn hand_over(&mut self, to: usize, mail: &mut Mail) -> u64 {
+        let outbox = &mut self.outboxes[to];
+        let mut first = u64::MAX;
+        mail.packets.reserve(outbox.packets.len());
+        for leaving in outbox.packets.drain(..) {
+            first = first.min(leaving.time);
+            mail.packets.push(Freight { leaving, packet: *self.cargo.packet(&leaving.transit) });
+            self.cargo.release(&leaving.transit);
+        }
+        for news in outbox.news.drain(..) {
+            first = first.min(news.time());
+            mail.news.push(news);
+        }
+        first
+    }
+
+    /// Takes over what another slice has sent.
+    pub(crate) fn receive(&mut self, mail: &mut Mail) {
+        for freight in mail.packets.drain(..) {
+            let Leaving { time, transit } = freight.leaving;
+            // As `Outbox::send` put them there.
+            let (link, node) = (transit.since(), transit.ingress());
+            let transit = self.cargo.put_again(&freight.packet, &transit);
+            self.send_on(time, link, node, transit);
+        }
+        for news in mail.news.drain(..) {
+            match news {
+                News::Pause { time, link, on } => self.send_pause_on(time, link, on),
+                News::Signal { time, to, order, word } => self.send_signal(time, to, order, word),
+            }
+        }
+    }
+}
