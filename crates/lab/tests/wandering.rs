@@ -192,7 +192,12 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
         return Err(format!("{:?} without a fault, {unfinished} messages unfinished", m.end));
     }
     if m.packets.under_way() > 0 && m.end != End::TimeLimit {
-        return Err(format!("{} packets are neither here nor there: {:?}", m.packets.under_way(), m.packets));
+        return Err(format!(
+            "{:?}, {} packets are neither here nor there: {:?}",
+            m.end,
+            m.packets.under_way(),
+            m.packets
+        ));
     }
     if m.end != End::Finished {
         return Ok(());
@@ -289,6 +294,9 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
         }
     }
     for (seed, what) in failures.iter().take(10) {
+        if seeds().end == seeds().start + 1 {
+            eprintln!("{}", Wanderer::scenario(*seed).0);
+        }
         eprintln!("WANDER={seed} cargo test -p strandway-lab --test wandering   # {what}");
     }
     assert!(failures.is_empty(), "{} of {:?} failed, the first: {:?}", failures.len(), seeds(), failures.first());

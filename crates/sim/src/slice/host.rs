@@ -72,14 +72,18 @@ impl Slice<'_> {
         self.come_back(h, until);
     }
 
-    /// Makes sure that a host with something to do is visited again, after its window that ends at `until`.
+    /// Makes sure that a host with something to do is visited again, after its window, of which it has done all before `until`.
     #[inline]
     pub(super) fn come_back(&mut self, h: usize, until: u64) {
         let host = &mut self.hosts[h];
         if host.next_at != u64::MAX {
             let window = self.calendar.window_of(host.next_at);
-            // Timers move on with every packet: one visit ahead of them is enough.
-            if !(self.calendar.window_of(until)..=window).contains(&host.visit) {
+            // Timers move on with every packet: one visit ahead of them is enough. A window that the run's end cuts short is not
+            // ahead.
+            let ahead = until.checked_sub(1).map_or(0, |last| self.calendar.window_of(last) + 1);
+            if window < ahead {
+                self.cut_off = true;
+            } else if !(ahead..=window).contains(&host.visit) {
                 host.visit = window;
                 self.calendar.visit(host.next_at, self.first_host_stop + h as u32);
             }
