@@ -10,7 +10,7 @@ use crate::account::{Doing, Wait};
 use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
 use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
-use crate::path::{AnyPath, PathFeedback, PathSelector};
+use crate::path::{AnyPath, PathFeedback, PathManager, PathSelector};
 use crate::profile::Profile;
 use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability, Settled};
 use crate::rng::Random;
@@ -442,8 +442,8 @@ impl Connection {
             self.look();
             self.take_losses(now);
         }
-        if self.path.deadline() <= now {
-            self.path.on_timeout(now);
+        if let Some(manager) = self.path.manager_mut().filter(|m| m.deadline() <= now) {
+            manager.on_timeout(now);
         }
     }
 

@@ -4,6 +4,7 @@
 //! selector, as in UEC 1.0: see [`PathFeedback`].
 
 mod bitmap;
+mod manager;
 mod mixed;
 mod mrc;
 mod oblivious;
@@ -14,6 +15,7 @@ mod single;
 mod spread;
 
 pub use bitmap::{BitmapConfig, BitmapSpray};
+pub use manager::PathManager;
 pub use mixed::{Mixed, MixedConfig};
 pub use mrc::{Mrc, MrcConfig};
 pub use oblivious::{Oblivious, ObliviousConfig};
@@ -108,7 +110,8 @@ pub struct PlaneStates {
     pub backup: u32,
 }
 
-/// Which path the next packet takes.
+/// Which path the next packet takes. What a set of paths with states, probes and port reports needs beyond this is a
+/// [`PathManager`].
 pub trait PathSelector: Send {
     /// The next path among the ports that are free for data, or `None` if none of its paths starts at a free port.
     /// Each call that returns a path advances the spray.
@@ -120,66 +123,6 @@ pub trait PathSelector: Send {
     /// What is held against each of its paths or uplinks at present, for those who watch; in the selector's own units.
     fn penalties(&self) -> Vec<u32> {
         Vec::new()
-    }
-    /// A probe of this number that was sent over `path` was answered.
-    fn on_probe_answer(&mut self, now: Time, path: PathId, _number: u32, feedback: PathFeedback) {
-        self.on_feedback(now, path, feedback);
-    }
-    /// When to call `on_timeout` while the connection is active; [`Time::NEVER`] for selectors without timers.
-    fn deadline(&self) -> Time {
-        Time::NEVER
-    }
-    /// The deadline has passed.
-    fn on_timeout(&mut self, _now: Time) {}
-    /// Is a probe due? `active`: the connection has something to send or in flight, or probes whether it has or not.
-    fn wants_probe(&self, _active: bool) -> bool {
-        false
-    }
-    /// The port of every path that it will ever give, if that is one.
-    fn only_port(&self) -> Option<u8> {
-        None
-    }
-    /// Takes a probe that is due and may leave by a free port.
-    fn take_probe(&mut self, _now: Time, _free: Ports) -> Option<PathProbe> {
-        None
-    }
-    /// A probe from NIC to NIC was answered.
-    fn on_answer(&mut self, _now: Time, _path: PathId, _number: u16) {}
-    /// By which path to answer what arrived by `arrived`.
-    fn reply_path(&mut self, _now: Time, arrived: PathId) -> PathId {
-        arrived
-    }
-    /// These of our NIC's ports are up from now on, one bit each.
-    fn on_ports(&mut self, _now: Time, _up: u32) {}
-    /// The peer says which of its ports are up.
-    fn on_peer_ports(&mut self, _now: Time, _number: u16, _up: u32) {}
-    /// A packet of the peer's arrived by `path`: is that path persistently bad?
-    fn is_to_shun(&mut self, _path: PathId, _marked: bool) -> bool {
-        false
-    }
-    /// A path of this plane for a packet that belongs to no message.
-    fn plane_path(&mut self, _port: u8) -> Option<PathId> {
-        None
-    }
-    /// The controller forbids a path. False if it is none of ours.
-    fn deny(&mut self, _now: Time, _path: PathId) -> bool {
-        false
-    }
-    /// The controller declares a path good. False if it is none of ours.
-    fn allow(&mut self, _now: Time, _path: PathId) -> bool {
-        false
-    }
-    /// How the paths of each plane fare; empty if no such record is kept.
-    fn planes(&self) -> Vec<PlaneStates> {
-        Vec::new()
-    }
-    /// Every path and its state; empty if no such record is kept.
-    fn path_states(&self) -> Vec<PathState> {
-        Vec::new()
-    }
-    /// Paths taken out so far, those that came back, and those kept because too few were left.
-    fn turnover(&self) -> [u64; 3] {
-        [0; 3]
     }
 }
 
@@ -312,6 +255,11 @@ macro_rules! each {
 }
 
 impl AnyPath {
+    /// The port of every path that it will ever give, if that is one.
+    pub(crate) fn only_port(&self) -> Option<u8> {
+        if let AnyPath::Single(single) = self { Some(single.port()) } else { None }
+    }
+
     #[inline(never)]
     fn next_of_others(&mut self, now: Time, free: Ports) -> Option<PathId> {
         each!(self, s => s.next(now, free))
@@ -334,59 +282,5 @@ impl PathSelector for AnyPath {
     }
     fn penalties(&self) -> Vec<u32> {
         each!(self, s => s.penalties())
-    }
-    fn on_probe_answer(&mut self, now: Time, path: PathId, number: u32, feedback: PathFeedback) {
-        each!(self, s => s.on_probe_answer(now, path, number, feedback))
-    }
-    #[inline]
-    fn deadline(&self) -> Time {
-        each!(self, s => s.deadline())
-    }
-    fn on_timeout(&mut self, now: Time) {
-        each!(self, s => s.on_timeout(now))
-    }
-    #[inline]
-    fn wants_probe(&self, active: bool) -> bool {
-        each!(self, s => s.wants_probe(active))
-    }
-    fn only_port(&self) -> Option<u8> {
-        each!(self, s => s.only_port())
-    }
-    fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe> {
-        each!(self, s => s.take_probe(now, free))
-    }
-    fn on_answer(&mut self, now: Time, path: PathId, number: u16) {
-        each!(self, s => s.on_answer(now, path, number))
-    }
-    #[inline]
-    fn reply_path(&mut self, now: Time, arrived: PathId) -> PathId {
-        each!(self, s => s.reply_path(now, arrived))
-    }
-    fn on_ports(&mut self, now: Time, up: u32) {
-        each!(self, s => s.on_ports(now, up))
-    }
-    fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
-        each!(self, s => s.on_peer_ports(now, number, up))
-    }
-    fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool {
-        each!(self, s => s.is_to_shun(path, marked))
-    }
-    fn plane_path(&mut self, port: u8) -> Option<PathId> {
-        each!(self, s => s.plane_path(port))
-    }
-    fn deny(&mut self, now: Time, path: PathId) -> bool {
-        each!(self, s => s.deny(now, path))
-    }
-    fn allow(&mut self, now: Time, path: PathId) -> bool {
-        each!(self, s => s.allow(now, path))
-    }
-    fn planes(&self) -> Vec<PlaneStates> {
-        each!(self, s => s.planes())
-    }
-    fn path_states(&self) -> Vec<PathState> {
-        each!(self, s => s.path_states())
-    }
-    fn turnover(&self) -> [u64; 3] {
-        each!(self, s => s.turnover())
     }
 }

@@ -9,7 +9,7 @@ use crate::account::Waits;
 use crate::congestion::Congestion;
 use crate::connection::Kind;
 use crate::packet::{ConnectionId, HostId};
-use crate::path::{AnyPath, PathSelector};
+use crate::path::AnyPath;
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;

@@ -2,24 +2,28 @@
 
 use super::{Connection, Replies};
 use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
-use crate::path::{MrcConfig, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::path::{MrcConfig, PathManager, PathProbe, PathSelector, PathState, PlaneStates};
 use crate::units::Time;
 
 impl Connection {
     /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look.
     #[inline]
     pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
-        self.shuns && self.path.is_to_shun(path, marked)
+        self.shuns && self.path.manager_mut().is_some_and(|manager| manager.is_to_shun(path, marked))
     }
 
     /// These of our NIC's ports are up from now on.
     pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
-        self.path.on_ports(now, up);
+        if let Some(manager) = self.path.manager_mut() {
+            manager.on_ports(now, up);
+        }
     }
 
     /// The peer says which of its NIC's ports are up.
     pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
-        self.path.on_peer_ports(now, number, up);
+        if let Some(manager) = self.path.manager_mut() {
+            manager.on_peer_ports(now, number, up);
+        }
     }
 
     pub(crate) fn handle_operation(
@@ -36,7 +40,9 @@ impl Connection {
     }
 
     pub(crate) fn handle_answer(&mut self, now: Time, answer: &Answer) {
-        self.path.on_answer(now, answer.path, answer.number);
+        if let Some(manager) = self.path.manager_mut() {
+            manager.on_answer(now, answer.path, answer.number);
+        }
     }
 
     pub(super) fn path_probe(&self, probe: PathProbe) -> Packet {
@@ -60,7 +66,7 @@ impl Connection {
 
     /// A path on this plane, if there is such a plane.
     pub(crate) fn plane_path(&mut self, port: u8) -> Option<PathId> {
-        self.path.plane_path(port)
+        self.path.manager_mut()?.plane_path(port)
     }
 
     pub(crate) fn penalties(&self) -> Vec<u32> {
@@ -68,22 +74,22 @@ impl Connection {
     }
 
     pub(crate) fn planes(&self) -> Vec<PlaneStates> {
-        self.path.planes()
+        self.path.manager().map_or_else(Vec::new, PathManager::planes)
     }
 
     pub(crate) fn path_states(&self) -> Vec<PathState> {
-        self.path.path_states()
+        self.path.manager().map_or_else(Vec::new, PathManager::path_states)
     }
 
     pub(crate) fn path_turnover(&self) -> [u64; 3] {
-        self.path.turnover()
+        self.path.manager().map_or([0; 3], PathManager::turnover)
     }
 
     pub(crate) fn deny_path(&mut self, now: Time, path: PathId) -> bool {
-        self.path.deny(now, path)
+        self.path.manager_mut().is_some_and(|manager| manager.deny(now, path))
     }
 
     pub(crate) fn allow_path(&mut self, now: Time, path: PathId) -> bool {
-        self.path.allow(now, path)
+        self.path.manager_mut().is_some_and(|manager| manager.allow(now, path))
     }
 }

@@ -10,7 +10,7 @@ mod set;
 mod shun;
 
 use super::spread::{PORTS_MAX, next_port};
-use super::{PathFeedback, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
+use super::{PathFeedback, PathManager, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -219,7 +219,9 @@ impl PathSelector for Mrc {
     fn penalties(&self) -> Vec<u32> {
         self.set.states().map(|state| state.status as u32).collect()
     }
+}
 
+impl PathManager for Mrc {
     fn path_states(&self) -> Vec<PathState> {
         self.set.states().collect()
     }

@@ -30,14 +30,17 @@ impl Single {
     }
 }
 
+impl Single {
+    /// The port that its one path starts at.
+    pub(super) fn port(&self) -> u8 {
+        self.path.port()
+    }
+}
+
 impl PathSelector for Single {
     #[inline]
     fn next(&mut self, _: Time, free: Ports) -> Option<PathId> {
         if free.data & (1 << self.path.port()) != 0 { Some(self.path) } else { None }
-    }
-
-    fn only_port(&self) -> Option<u8> {
-        Some(self.path.port())
     }
 
     fn on_feedback(&mut self, _: Time, _: PathId, _: PathFeedback) {}

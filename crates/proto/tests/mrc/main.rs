@@ -11,7 +11,7 @@ mod state_machine;
 use pair_support::World;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_proto::path::{AnyPath, MrcConfig, PathConfig, PathSelector, PathStatus};
+use strandway_proto::path::{AnyPath, Mrc, MrcConfig, PathConfig, PathManager, PathStatus};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
     Bytes, ConnectionId, Endpoint, Environment, HostId, OpenConnection, PathId, Profile, Rate, Span, Time,
@@ -33,14 +33,17 @@ fn environment(ports: u8, uplinks: u16) -> Environment {
     }
 }
 
-fn build(config: MrcConfig, ports: u8, uplinks: u16) -> AnyPath {
-    PathConfig::Mrc(config).build(&environment(ports, uplinks), Random::new(5, StreamKind::Connection, 3))
+fn build(config: MrcConfig, ports: u8, uplinks: u16) -> Mrc {
+    match PathConfig::Mrc(config).build(&environment(ports, uplinks), Random::new(5, StreamKind::Connection, 3)) {
+        AnyPath::Mrc(mrc) => *mrc,
+        _ => unreachable!("MRC's parameters make MRC's selector"),
+    }
 }
 
 /// Every path's state, and whether it is in use.
 type States = BTreeMap<PathId, (PathStatus, bool)>;
 
-fn states(selector: &AnyPath) -> States {
+fn states(selector: &Mrc) -> States {
     selector.path_states().iter().map(|s| (s.path, (s.status, s.active))).collect()
 }
 

@@ -5,7 +5,7 @@ use super::{BASE, build, lone, planes, states};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::path::{MrcConfig, PathConfig, PathFeedback, PathProbe, PathSelector};
+use strandway_proto::path::{MrcConfig, PathConfig, PathFeedback, PathManager, PathProbe, PathSelector};
 use strandway_proto::{ConnectionId, HostId, Message, MessageId, Packet, PathId, Ports, Profile, Time};
 
 proptest! {

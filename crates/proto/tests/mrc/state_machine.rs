@@ -4,7 +4,7 @@ use super::model::{Model, USED};
 use super::{BASE, build, environment, states};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use strandway_proto::path::{MrcConfig, PathFeedback, PathProbe, PathSelector, PathStatus};
+use strandway_proto::path::{MrcConfig, PathFeedback, PathManager, PathProbe, PathSelector, PathStatus};
 use strandway_proto::{Bytes, PathId, Ports, Span, Time};
 
 #[derive(Clone, Debug)]
