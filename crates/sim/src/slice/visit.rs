@@ -13,7 +13,7 @@ use strandway_fabric::measure::{Captured, PacketCounters};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
-use strandway_proto::units::{Bytes, Rate, Time};
+use strandway_proto::units::{Bytes, Time};
 
 /// A port, and the parts of its slice that it works with.
 pub(super) struct AtPort<'s> {
@@ -190,7 +190,7 @@ impl AtPort<'_> {
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
         // What it would have waited.
-        let wait = stamp(Rate(self.colds[self.i].rate).time_for(Bytes(self.port.queued[DATA])).0);
+        let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
         self.append(packet, ingress, CONTROL, now);
         true
@@ -261,12 +261,11 @@ impl AtPort<'_> {
     #[inline(always)]
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
-        let cold = &self.colds[self.i];
-        let end = port.depart(packet.size(), start, cold);
+        let end = port.depart(packet.size(), start, self.limits);
         *self.hops += 1;
         // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
-        let time = if self.cut_rate != 0 && cold.rate == self.cut_rate && !port.has(flag::LAST) {
-            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), cold) + port.delay
+        let time = if self.cut_rate != 0 && self.limits.rate.0 == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
             end + port.delay
         };
