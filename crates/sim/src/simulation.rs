@@ -456,6 +456,17 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_would_do_little_but_meet_are_not_started() {
+        let mut plan = random_plan(0);
+        plan.threads = 3;
+        assert_eq!(Cut::new(&plan).slices, 3);
+        let shape = *plan.topology.shape();
+        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_ns(1) };
+        plan.topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
+        assert_eq!(Cut::new(&plan).slices, 1);
+    }
+
+    #[test]
     fn wide_windows_change_nothing() {
         let mut wide = 0;
         let mut cut_short = 0;

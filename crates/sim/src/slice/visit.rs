@@ -53,7 +53,10 @@ impl AtPort<'_> {
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
         if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
-            return self.work_slowly(entries, from, until);
+            if self.sampling || self.port.has(flag::DOWN) {
+                return self.work_slowly(entries, from, until);
+            }
+            return self.run_fifo(entries, from, until);
         }
         self.run(entries, from, until);
     }
@@ -89,6 +92,17 @@ impl AtPort<'_> {
             }
             self.transmit(packet, start);
         }
+    }
+
+    /// The same, for first-in-first-out ports.
+    #[inline(never)]
+    fn run_fifo(&mut self, entries: &[Transit], from: u64, until: u64) {
+        for entry in entries {
+            let now = from.wrapping_add(entry.offset());
+            self.drain_fifo(now);
+            self.enqueue_fifo(*entry, now);
+        }
+        self.drain_fifo(until);
     }
 
     #[inline(never)]
@@ -197,6 +211,7 @@ impl AtPort<'_> {
     }
 
     /// First in, first out, one class: the departure is known at once.
+    #[inline]
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
@@ -218,6 +233,7 @@ impl AtPort<'_> {
     }
 
     /// Takes out of a first-in-first-out port's count what has begun to leave before `until`.
+    #[inline]
     fn drain_fifo(&mut self, until: u64) {
         while let Some(&(start, bytes)) = self.fifos[self.i].front() {
             if start >= until {
