@@ -239,7 +239,10 @@ fn balance(experiment: &Experiment, m: &Measurements) -> Result<(), String> {
     Ok(())
 }
 
-/// One run of a seed, if its scenario makes sense: its digest.
+/// A way to run a scenario, with faults or without, on this many threads: its digest, if it makes sense.
+type Way = fn(&str, bool, usize) -> Result<Option<u64>, String>;
+
+/// The scenario as it stands.
 fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String> {
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
@@ -281,7 +284,7 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
     let (mut walked, mut on_demand, mut failures) = (0, 0, Vec::new());
     for seed in seeds() {
         let (text, faulty) = Wanderer::scenario(seed);
-        let ways: [fn(&str, bool, usize) -> Result<Option<u64>, String>; 2] = [walk, walk_on_demand];
+        let ways: [Way; 2] = [walk, walk_on_demand];
         for (way, count) in ways.into_iter().zip([&mut walked, &mut on_demand]) {
             // A panic is a failure like any other, and has a line that replays it.
             let both = || way(&text, faulty, 1).and_then(|one| Ok((one, way(&text, faulty, 3)?)));

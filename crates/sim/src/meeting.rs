@@ -92,6 +92,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nobody_goes_on_before_all_are_there_whether_they_watch_or_sleep() {
+        for looks in [0, 3, LOOKS] {
+            let mut meeting = Meeting::new(3);
+            meeting.looks = looks;
+            let done: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
+            std::thread::scope(|scope| {
+                for own in 0..3 {
+                    let (meeting, done) = (&meeting, &done);
+                    scope.spawn(move || {
+                        let _attendance = meeting.attend();
+                        for round in 1..=2000 {
+                            done[own].store(round, Ordering::Relaxed);
+                            assert!(meeting.wait());
+                            // Another one may be a round ahead, where it waits for us.
+                            assert!(done.iter().all(|d| (round..=round + 1).contains(&d.load(Ordering::Relaxed))));
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
     fn a_panicking_thread_lets_the_others_go() {
         let meeting = Meeting::new(3);
         let met = std::thread::scope(|scope| {

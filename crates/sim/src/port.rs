@@ -97,11 +97,9 @@ impl Service {
     };
 }
 
-/// What of a port no packet touches: kept apart, so that a port stays small.
-#[derive(Clone, Debug, Default)]
+/// What of a port no packet touches, where there are faults, pauses or series.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ColdPort {
-    /// Rate in bits per second.
-    pub(crate) rate: u64,
     /// The next point of the time series that it has not contributed to.
     pub(crate) sampled: u64,
     /// When its data class was paused last, and for how long in all before that, in ps.
@@ -147,26 +145,25 @@ impl Port {
 
     /// How long `size` bytes take to leave, in ps.
     #[inline]
-    pub(crate) fn transmission(&self, size: u16, cold: &ColdPort) -> u64 {
+    pub(crate) fn transmission(&self, size: u16, limits: &Limits) -> u64 {
         if self.ps_per_byte != 0 {
             u64::from(self.ps_per_byte) * u64::from(size)
         } else {
-            Rate(cold.rate).time_for(Bytes(u64::from(size))).0
+            limits.rate.time_for(Bytes(u64::from(size))).0
         }
     }
 
     /// A packet leaves from `start` on; when the last of it will have left.
     #[inline]
-    pub(crate) fn depart(&mut self, size: u16, start: u64, cold: &ColdPort) -> u64 {
-        let end = start + self.transmission(size, cold);
+    pub(crate) fn depart(&mut self, size: u16, start: u64, limits: &Limits) -> u64 {
+        let end = start + self.transmission(size, limits);
         self.busy_until = end;
         self.counters.packets += 1;
         self.counters.bytes += u64::from(size);
         end
     }
 
-    pub(crate) fn set_rate(&mut self, rate: Rate, cold: &mut ColdPort) {
-        cold.rate = rate.0;
+    pub(crate) fn set_rate(&mut self, rate: Rate) {
         self.ps_per_byte = whole(rate);
     }
 
@@ -196,8 +193,9 @@ impl Port {
         }
     }
 
-    pub(crate) fn counters(&self, cold: &ColdPort) -> LinkCounters {
+    pub(crate) fn counters(&self, cold: Option<&ColdPort>) -> LinkCounters {
         let c = &self.counters;
+        let cold = cold.copied().unwrap_or_default();
         LinkCounters {
             packets: c.packets,
             bytes: c.bytes,
@@ -217,9 +215,10 @@ fn whole(rate: Rate) -> u32 {
     rate.whole_ps_per_byte().and_then(|ps| u32::try_from(ps).ok()).unwrap_or(0)
 }
 
-/// Thresholds of a port at its present rate, in bytes.
+/// The present rate of a port, and thresholds at that rate, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
+    pub(crate) rate: Rate,
     pub(crate) data: u64,
     pub(crate) control: u64,
     pub(crate) trim: Option<u16>,
@@ -239,10 +238,11 @@ pub(crate) struct Marking {
 }
 
 impl Limits {
-    /// The limits of a port that runs at `fraction` of its rate, and perhaps leads to a host.
-    pub(crate) fn new(settings: &PortSettings, fraction: f64, last_hop: bool) -> Limits {
+    /// The limits of a port that runs at `fraction` of its nominal rate, and perhaps leads to a host.
+    pub(crate) fn new(settings: &PortSettings, nominal: Rate, fraction: f64, last_hop: bool) -> Limits {
         let scaled = |bytes: Bytes| (bytes.0 as f64 * fraction) as u64;
         Limits {
+            rate: if fraction == 1.0 { nominal } else { nominal.scaled(fraction) },
             data: scaled(settings.data_queue),
             control: scaled(settings.control_queue),
             trim: settings.trim.map(|t| t.size),

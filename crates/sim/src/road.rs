@@ -127,6 +127,17 @@ impl Transit {
         self.way as u32
     }
 
+    /// As it is kept where alignment would waste room.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 4] {
+        [self.key, self.wait, self.way, self.rest]
+    }
+
+    #[inline]
+    pub(crate) fn of_words([key, wait, way, rest]: [u64; 4]) -> Transit {
+        Transit { key, wait, way, rest }
+    }
+
     /// It takes other uplinks.
     pub(crate) fn reroute(&mut self, uplinks: u32) {
         self.way = word(self.destination(), uplinks);

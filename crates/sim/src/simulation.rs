@@ -142,7 +142,7 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
 fn merge(
     plan: &Plan,
     cut: &Cut,
-    slices: Vec<Slice<'_>>,
+    mut slices: Vec<Slice<'_>>,
     opened: ConnectionStats,
     end: End,
     simulated: Time,
@@ -153,16 +153,12 @@ fn merge(
         times: vec![FlowTime::default(); if plan.accounts { plan.flows.len() } else { 0 }],
         waits: vec![Waits::default(); plan.connections.len()],
         connections: vec![ConnectionStats::default(); plan.connections.len()],
-        links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
     };
     let mut series = Series { every: plan.sample_every.unwrap_or(Span::ZERO), ..Series::default() };
-    for mut slice in slices {
+    for slice in &mut slices {
         m.events += slice.events_done;
         m.packet_hops += slice.hops;
-        for (link, counters) in slice.counters() {
-            m.links[link.0 as usize] = counters;
-        }
         add_packets(&mut m.packets, &slice.packets);
         m.paths.resize(slice.paths.len(), PathCounters::default());
         for (all, one) in m.paths.iter_mut().zip(&slice.paths) {
@@ -190,6 +186,14 @@ fn merge(
             if let Some(host) = connection.destination.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
                 m.waits[c] = host.endpoint.waits(ends.1);
             }
+        }
+        slice.drop_hosts();
+    }
+    // The counters of all links take room where the hosts were.
+    m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
+    for slice in slices {
+        for (link, counters) in slice.counters() {
+            m.links[link.0 as usize] = counters;
         }
     }
     if plan.sample_every.is_some() {
@@ -453,6 +457,17 @@ mod tests {
             finished += u32::from(usual.end == End::Finished);
         }
         assert!(lost > 1000 && paused > 100 && finished > 50, "{lost} lost, {paused} pauses, {finished} finished");
+    }
+
+    #[test]
+    fn threads_that_would_do_little_but_meet_are_not_started() {
+        let mut plan = random_plan(0);
+        plan.threads = 3;
+        assert_eq!(Cut::new(&plan).slices, 3);
+        let shape = *plan.topology.shape();
+        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_ns(1) };
+        plan.topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
+        assert_eq!(Cut::new(&plan).slices, 1);
     }
 
     #[test]

@@ -40,6 +40,7 @@ use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::ConnectionId;
 use strandway_proto::application::Channel;
+use strandway_proto::units::Rate;
 
 pub(crate) use crossing::Mail;
 pub(crate) use fault::Faults;
@@ -87,7 +88,7 @@ pub(crate) struct Slice<'a> {
     cargo: Cargo,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
-    /// The same ports' other half.
+    /// The same ports' other half, if there are faults, pauses or series.
     colds: Vec<ColdPort>,
     /// Stops are the ports of switches, numbered from this one, or, if those are eager, whole switches, each with a group of its
     /// own; and behind them, from a new group on, the hosts.
@@ -280,9 +281,9 @@ impl<'a> Slice<'a> {
                 self.drain(i, now);
                 let Some(ends) = self.plan.topology.ends(link) else { return };
                 let nominal = self.plan.topology.level(ends.level).rate;
-                let limits = self.limits_at(fraction, self.ports[i].has(flag::LAST));
+                let limits = self.limits_at(nominal, fraction, self.ports[i].has(flag::LAST));
                 let port = &mut self.ports[i];
-                port.set_rate(if fraction == 1.0 { nominal } else { nominal.scaled(fraction) }, &mut self.colds[i]);
+                port.set_rate(self.limits[usize::from(limits)].rate);
                 port.limits = limits;
             }
             FaultEvent::Seen(link, down) => {
@@ -294,8 +295,8 @@ impl<'a> Slice<'a> {
     }
 
     /// The index of the limits of ports at this fraction of their rate.
-    fn limits_at(&mut self, fraction: f64, last_hop: bool) -> u8 {
-        let limits = Limits::new(&self.plan.ports, fraction, last_hop);
+    fn limits_at(&mut self, nominal: Rate, fraction: f64, last_hop: bool) -> u8 {
+        let limits = Limits::new(&self.plan.ports, nominal, fraction, last_hop);
         let index = self.limits.iter().position(|l| *l == limits).unwrap_or_else(|| {
             self.limits.push(limits);
             self.limits.len() - 1
@@ -326,13 +327,18 @@ impl<'a> Slice<'a> {
 
     /// What this slice's links counted, each with its number in the topology.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (LinkId, LinkCounters)> {
-        let all = self.ports.iter().zip(&self.colds).filter(|(p, _)| p.link != u32::MAX);
-        all.map(|(port, cold)| (LinkId(port.link), port.counters(cold)))
+        let all = self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX);
+        all.map(|(i, port)| (LinkId(port.link), port.counters(self.colds.get(i))))
     }
 
     /// When the last thing happened at a host of this slice.
     pub(crate) fn last_at(&self) -> u64 {
         self.hosts.iter().map(Host::now).max().unwrap_or(0)
+    }
+
+    /// Hosts are not needed any more.
+    pub(crate) fn drop_hosts(&mut self) {
+        self.hosts = Vec::new();
     }
 
     /// This slice's hosts, and the number of the first.

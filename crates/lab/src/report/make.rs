@@ -356,16 +356,24 @@ fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
     facts
 }
 
+/// Links that a report names.
+const HOTTEST: usize = 10;
+
 fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
     let topology = &experiment.plan.topology;
     let capacity = Capacity::new(&experiment.plan, measured);
     let heat = |i: usize, l: &LinkCounters| (l.packets > 0).then(|| capacity.share(LinkId(i as u32), l));
-    let mut order: Vec<(f64, u64, usize)> =
-        measured.links.iter().enumerate().filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i))).collect();
     let by_heat =
         |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2));
-    order.sort_unstable_by(by_heat);
-    order.truncate(10);
+    // Fabrics have millions of links: only the first few are kept in order.
+    let mut order: Vec<(f64, u64, usize)> = Vec::with_capacity(HOTTEST + 1);
+    for link in measured.links.iter().enumerate().filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i))) {
+        let place = order.partition_point(|other| by_heat(other, &link).is_lt());
+        if place < HOTTEST {
+            order.insert(place, link);
+            order.truncate(HOTTEST);
+        }
+    }
     order
         .into_iter()
         .map(|(utilisation, _, i)| {

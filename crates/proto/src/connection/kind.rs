@@ -6,6 +6,7 @@ use crate::packet::HostId;
 use crate::path::{MrcConfig, PathConfig};
 use crate::profile::{Profile, WireFormat};
 use crate::units::Span;
+use std::fmt::Write;
 use std::sync::Arc;
 
 /// A profile in an environment, and what follows from the two. Read once, when a connection opens; shared by all of its kind.
@@ -35,7 +36,9 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn new(host: HostId, profile: Arc<Profile>, environment: Environment) -> Kind {
+    /// `alike` are known kinds, perhaps with the same profile.
+    pub(crate) fn new(host: HostId, profile: Arc<Profile>, environment: Environment, alike: &[Arc<Kind>]) -> Kind {
+        let known = alike.iter().find(|kind| Arc::ptr_eq(&kind.profile, &profile)).map(|kind| kind.fingerprint);
         let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
         let shares_window = profile.congestion.is_per_destination();
         let paces = !matches!(
@@ -53,21 +56,31 @@ impl Kind {
             shares_window,
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),
             mrc,
-            fingerprint: if shares_window { fingerprint(&profile) } else { 0 },
+            fingerprint: if shares_window { known.unwrap_or_else(|| fingerprint(&profile)) } else { 0 },
             host,
             environment,
             profile,
         }
     }
 
-    /// Does it stand for this profile in this environment?
-    pub(crate) fn is(&self, profile: &Arc<Profile>, environment: &Environment) -> bool {
-        Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
+    /// Does it stand for this profile in this environment at this host?
+    pub(crate) fn is(&self, host: HostId, profile: &Arc<Profile>, environment: &Environment) -> bool {
+        self.host == host && Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
     }
 }
 
 /// FNV-1a of everything that the profile says.
 fn fingerprint(profile: &Profile) -> u64 {
-    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{profile:?}").bytes().fold(0xcbf2_9ce4_8422_2325, hash)
+    let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+    write!(hash, "{profile:?}").expect("a hash takes every text");
+    hash.0
+}
+
+struct Hash(u64);
+
+impl Write for Hash {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0 = text.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        Ok(())
+    }
 }

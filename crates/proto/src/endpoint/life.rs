@@ -24,6 +24,12 @@ const DOUBLINGS: u32 = 6;
 const KINDS: usize = 16;
 
 impl Endpoint {
+    /// Takes over what another endpoint has worked out about the profiles of its connections, where there are many endpoints.
+    pub fn learn_from(&mut self, other: &Endpoint) {
+        let room = (KINDS / 2).saturating_sub(self.kinds.len());
+        self.kinds.extend(other.kinds.iter().take(room).cloned());
+    }
+
     /// Opens a connection and returns our number for it. Numbers count up from 0, and those of closed connections come again
     /// with another generation.
     ///
@@ -81,13 +87,13 @@ impl Endpoint {
 
     /// What a connection has in common with others.
     fn kind(&mut self, profile: Arc<crate::Profile>, environment: crate::Environment) -> Arc<Kind> {
-        if let Some(kind) = self.kinds.iter().find(|kind| kind.is(&profile, &environment)) {
+        if let Some(kind) = self.kinds.iter().find(|kind| kind.is(self.host, &profile, &environment)) {
             return Arc::clone(kind);
         }
         if self.kinds.len() == KINDS {
             self.kinds.remove(0);
         }
-        let kind = Arc::new(Kind::new(self.host, profile, environment));
+        let kind = Arc::new(Kind::new(self.host, profile, environment, &self.kinds));
         self.kinds.push(Arc::clone(&kind));
         kind
     }

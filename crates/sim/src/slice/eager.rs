@@ -180,7 +180,7 @@ impl Slice<'_> {
         if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 {
             self.at(i).transmit(packet, now);
         } else {
-            let end = port.depart(packet.size(), now, &self.colds[i]);
+            let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
             self.hops += 1;
             let stop = match self.switches.of_node.get((port.to.wrapping_sub(self.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
@@ -293,7 +293,7 @@ impl Slice<'_> {
     fn send_pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
-        port.busy_until = start + port.transmission(PAUSE_FRAME, &self.colds[i]);
+        port.busy_until = start + port.transmission(PAUSE_FRAME, &self.limits[usize::from(port.limits)]);
         let ends = self.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
         let time = port.busy_until + self.plan.topology.level(ends.level).latency.0;
         let target = self.cut.slice_of(ends.to);

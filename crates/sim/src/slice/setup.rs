@@ -193,7 +193,7 @@ impl<'a> Slice<'a> {
             colds: Vec::new(),
             first_port,
             first_host_stop,
-            limits: vec![Limits::new(&plan.ports, 1.0, false)],
+            limits: vec![Limits::new(&plan.ports, topology.level(0).rate, 1.0, false)],
             faults: BTreeMap::new(),
             fault_events: &faults.events,
             switches: Switches::default(),
@@ -244,7 +244,6 @@ impl<'a> Slice<'a> {
         let topology = &self.plan.topology;
         let links = std::mem::take(&mut self.router.layout_mut().links);
         self.ports.reserve_exact(links.len());
-        self.colds.reserve_exact(links.len());
         let settings = &self.plan.ports;
         let eager = self.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
@@ -255,7 +254,6 @@ impl<'a> Slice<'a> {
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
                 self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
-                self.colds.push(ColdPort::default());
                 continue;
             };
             let level = topology.level(ends.level);
@@ -266,10 +264,12 @@ impl<'a> Slice<'a> {
             port.set(flag::FIFO, fifo && is_switch);
             port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
-            port.limits = self.limits_at(1.0, port.has(flag::LAST));
+            port.limits = self.limits_at(level.rate, 1.0, port.has(flag::LAST));
             port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
             self.ports.push(port);
-            self.colds.push(ColdPort { rate: level.rate.0, ..ColdPort::default() });
+        }
+        if self.sampling || self.accounting || !self.plan.faults.is_empty() {
+            self.colds = vec![ColdPort::default(); self.ports.len()];
         }
         if eager {
             self.number_switches();
@@ -322,6 +322,7 @@ impl<'a> Slice<'a> {
             .zip(&self.programs)
             .map(|(h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0))
             .collect();
+        let mut first = None;
         for (index, (connection, &(at_source, at_destination))) in
             self.plan.connections.iter().zip(&self.cut.ends).enumerate()
         {
@@ -333,7 +334,15 @@ impl<'a> Slice<'a> {
             for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
                 if range.contains(&host.0) {
                     let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
-                    self.hosts[(host.0 - range.start) as usize].endpoint.open(
+                    let h = (host.0 - range.start) as usize;
+                    if self.hosts[h].endpoint.connections() == 0 {
+                        // What it takes to describe a profile is found out once.
+                        let first = *first.get_or_insert(h);
+                        if let Ok([first, host]) = self.hosts.get_disjoint_mut([first, h]) {
+                            host.endpoint.learn_from(&first.endpoint);
+                        }
+                    }
+                    self.hosts[h].endpoint.open(
                         Time::ZERO,
                         OpenConnection {
                             profile: Arc::clone(&self.plan.profiles[profile]),

@@ -13,7 +13,7 @@ use strandway_fabric::measure::{Captured, PacketCounters};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
-use strandway_proto::units::{Bytes, Rate, Time};
+use strandway_proto::units::{Bytes, Time};
 
 /// A port, and the parts of its slice that it works with.
 pub(super) struct AtPort<'s> {
@@ -53,7 +53,10 @@ impl AtPort<'_> {
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
         if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
-            return self.work_slowly(entries, from, until);
+            if self.sampling || self.port.has(flag::DOWN) {
+                return self.work_slowly(entries, from, until);
+            }
+            return self.run_fifo(entries, from, until);
         }
         self.run(entries, from, until);
     }
@@ -89,6 +92,17 @@ impl AtPort<'_> {
             }
             self.transmit(packet, start);
         }
+    }
+
+    /// The same, for first-in-first-out ports.
+    #[inline(never)]
+    fn run_fifo(&mut self, entries: &[Transit], from: u64, until: u64) {
+        for entry in entries {
+            let now = from.wrapping_add(entry.offset());
+            self.drain_fifo(now);
+            self.enqueue_fifo(*entry, now);
+        }
+        self.drain_fifo(until);
     }
 
     #[inline(never)]
@@ -190,13 +204,14 @@ impl AtPort<'_> {
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
         // What it would have waited.
-        let wait = stamp(Rate(self.colds[self.i].rate).time_for(Bytes(self.port.queued[DATA])).0);
+        let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
         self.append(packet, ingress, CONTROL, now);
         true
     }
 
     /// First in, first out, one class: the departure is known at once.
+    #[inline]
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
@@ -218,6 +233,7 @@ impl AtPort<'_> {
     }
 
     /// Takes out of a first-in-first-out port's count what has begun to leave before `until`.
+    #[inline]
     fn drain_fifo(&mut self, until: u64) {
         while let Some(&(start, bytes)) = self.fifos[self.i].front() {
             if start >= until {
@@ -261,12 +277,11 @@ impl AtPort<'_> {
     #[inline(always)]
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
-        let cold = &self.colds[self.i];
-        let end = port.depart(packet.size(), start, cold);
+        let end = port.depart(packet.size(), start, self.limits);
         *self.hops += 1;
         // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
-        let time = if self.cut_rate != 0 && cold.rate == self.cut_rate && !port.has(flag::LAST) {
-            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), cold) + port.delay
+        let time = if self.cut_rate != 0 && self.limits.rate.0 == self.cut_rate && !port.has(flag::LAST) {
+            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
             end + port.delay
         };
