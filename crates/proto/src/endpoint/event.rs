@@ -50,7 +50,8 @@ pub enum Handled {
     /// It names a connection that is closed, or never was: counted and dropped.
     Stray,
     /// A peer has opened a connection, and this is one of its first packets: nothing has changed. The world may accept it
-    /// ([`Endpoint::accept`]) and hand the packet in again, or refuse it ([`Endpoint::refuse`]), or drop it.
+    /// ([`Endpoint::accept`](crate::Endpoint::accept)) and hand the packet in again, or refuse it
+    /// ([`Endpoint::refuse`](crate::Endpoint::refuse)), or drop it.
     Unknown,
 }
 
