@@ -1,5 +1,7 @@
-//! One connection: the only file that knows reliability, congestion control and path selection together.
+//! One connection: the only place that knows reliability, congestion control and path selection together. Here is what leaves, and
+//! when; `arriving.rs` is what arrives.
 
+mod arriving;
 mod husk;
 mod kind;
 mod paths;
@@ -7,12 +9,12 @@ mod record;
 mod sharing;
 
 use crate::account::{Doing, Wait};
-use crate::congestion::{AckSample, AnyCongestion, Congestion, LossKind, LossSample, Nscc};
+use crate::congestion::{AnyCongestion, Congestion, LossKind, LossSample, Nscc};
 use crate::message::Message;
-use crate::packet::{Ack, ConnectionId, Data, Flags, Header, HostId, Nack, NackReason, Packet, PathId, Ports, Psn};
+use crate::packet::{ConnectionId, Data, Flags, Header, HostId, Packet, PathId, Ports, Psn};
 use crate::path::{AnyPath, PathFeedback, PathManager, PathSelector};
 use crate::profile::Profile;
-use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability, Settled};
+use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability};
 use crate::rng::Random;
 use crate::units::{Bytes, Span, Time};
 pub use husk::{Received, SentUpTo};
@@ -470,130 +472,5 @@ impl Connection {
             self.record.stats.timeouts += 1;
             self.record.clock.timed_out(now);
         }
-    }
-
-    #[inline]
-    pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) -> bool {
-        let whole = !packet.flags.has(Flags::TRIMMED);
-        let mut answer = None;
-        let arrival = self.receiver.on_data(data, packet.flags, packet.path, &mut answer);
-        let Record { stats, waits, .. } = &mut *self.record;
-        waits.arrived(data.wait);
-        let Ok(arrival) = arrival else {
-            stats.invalid += 1;
-            stats.discarded += u64::from(whole);
-            return false;
-        };
-        let marked = packet.flags.has(Flags::CE);
-        if arrival.fresh {
-            stats.delivered += 1;
-            stats.delivered_bytes += u64::from(data.length);
-            waits.last_arrival = now;
-        } else {
-            stats.duplicates += u64::from(arrival.duplicate);
-            stats.discarded += u64::from(whole && !arrival.duplicate);
-        }
-        if marked || !whole {
-            stats.marked += u64::from(marked);
-            stats.trimmed += u64::from(!whole);
-        }
-        let shunned = arrival.fresh && self.shuns(packet.path, marked);
-        if let Some((header, flags)) = answer {
-            // The wire says one of both.
-            let skips = shunned && matches!(header, Header::Ack(_));
-            let flags = if skips { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
-            let path = self.path.reply_path(now, packet.path);
-            reply(self.control(path, flags, header));
-        }
-        let interval = self.profile.transport.cnp_interval;
-        if marked
-            && interval > Span::ZERO
-            && (self.record.last_cnp == Time::NEVER || now.since(self.record.last_cnp) >= interval)
-        {
-            self.record.last_cnp = now;
-            reply(self.control(packet.path, Flags::NONE, Header::Cnp));
-        }
-        arrival.fresh
-    }
-
-    pub(crate) fn handle_probe(&mut self, now: Time, packet: &Packet, number: u32, reply: Replies<'_>) {
-        let (ack, flags) = self.receiver.on_probe(number, packet.path, packet.flags.has(Flags::CE));
-        let path = self.path.reply_path(now, packet.path);
-        reply(self.control(path, flags, Header::Ack(ack)));
-    }
-
-    #[inline]
-    pub(crate) fn handle_ack(&mut self, now: Time, ack: &Ack, flags: Flags) {
-        let Ok(settled) = self.reliability.on_ack(now, ack, flags, Bytes(self.window)) else {
-            self.record.stats.invalid += 1;
-            return;
-        };
-        self.look();
-        let marked = flags.has(Flags::MARKED);
-        self.record.stats.acks += 1;
-        self.record.stats.acks_marked += u64::from(marked);
-        let feedback = if marked { PathFeedback::Marked } else { PathFeedback::Good };
-        let feedback = if flags.has(Flags::ALWAYS_SKIP) { PathFeedback::Shunned } else { feedback };
-        if flags.has(Flags::PROBE_ANSWER) {
-            self.path.on_probe_answer(now, ack.path, { ack.acked }.get(), feedback);
-        } else {
-            self.path.on_feedback(now, ack.path, feedback);
-        }
-        let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
-        if let Some(rtt) = settled.rtt {
-            self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
-        }
-        self.after(now, settled, marked);
-    }
-
-    fn after(&mut self, now: Time, settled: Settled, marked: bool) {
-        if let Some(rtt) = settled.rtt.filter(|&rtt| rtt < self.base_rtt) {
-            self.base_rtt = rtt;
-            self.reliability.on_base_rtt(rtt);
-            self.look();
-        }
-        if settled.packets > 0 {
-            self.record.clock.heard = now;
-        }
-        let in_flight = self.in_flight();
-        self.congestion.on_ack(&AckSample {
-            now,
-            rtt: settled.rtt,
-            bytes: settled.bytes,
-            packets: settled.packets,
-            marked,
-            in_flight,
-        });
-        self.read_window();
-        self.take_losses(now);
-    }
-
-    pub(crate) fn handle_nack(&mut self, now: Time, nack: &Nack, flags: Flags) {
-        let Ok(settled) = self.reliability.on_nack(now, nack, flags) else {
-            self.record.stats.invalid += 1;
-            return;
-        };
-        self.look();
-        self.record.stats.nacks += 1;
-        let marked = flags.has(Flags::MARKED);
-        // A trim at the last hop says nothing against the path: no other would have helped. Nor does a receiver's shortage.
-        let elsewhere = flags.has(Flags::TRIMMED_AT_LAST_HOP) || nack.reason != NackReason::Missing;
-        let feedback = match (elsewhere, marked) {
-            (false, _) => PathFeedback::Trimmed,
-            (true, true) => PathFeedback::Marked,
-            (true, false) => PathFeedback::Good,
-        };
-        self.path.on_feedback(now, nack.path, feedback);
-        if settled.packets > 0 {
-            self.after(now, settled, marked);
-        } else {
-            self.take_losses(now);
-        }
-    }
-
-    pub(crate) fn handle_notification(&mut self, now: Time) {
-        self.record.stats.notifications += 1;
-        self.congestion.on_notification(now);
-        self.read_window();
     }
 }

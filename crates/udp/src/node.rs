@@ -424,7 +424,8 @@ impl Node {
     }
 
     /// The round trips that pings of a connection measured since the last call, at most 1,024 of them; the time that the
-    /// other side takes to wake up included. Each plane is pinged four times per `plane_timeout` while anything is under way.
+    /// other side takes to wake up included. Each plane is pinged four times per `plane_timeout` while anything is under way, by
+    /// the connections with that peer in turn.
     ///
     /// # Errors
     /// As for [`Node::connection_counters`].

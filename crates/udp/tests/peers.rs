@@ -290,3 +290,26 @@ fn connections_that_move_together_are_watched_as_one_again() {
     }
     assert_eq!((caller.connections(), server.connections()), (6, 6));
 }
+
+/// A datagram that tells of a new receive is lost now and then. Its connection asks again by itself, although others are pinged in
+/// turn: were it to wait for seconds each time, this would take minutes.
+#[test]
+fn lost_news_of_receives_is_told_again_soon() {
+    let mut many = Many::new(&config("uec", 1), 8);
+    many.settle("one peer on either side", |many| many.peers() == [1, 1]);
+    many.wires[0].change(Impairment { loss: 0.15, ..Impairment::default() });
+    let outbox = many.caller.register(vec![0; 8]);
+    let room = many.server.as_mut().expect("there").register(vec![0; 8]);
+    let began = Instant::now();
+    for round in 0..400 {
+        let [ours, theirs] = many.ends[round % 8];
+        many.caller.send(ours, outbox, 0..8).expect("posted");
+        // The send waits for news of this.
+        many.pump();
+        many.server.as_mut().expect("there").recv(theirs, room, 0..8).expect("room");
+        many.until(0, |told| matches!(told, Completion::Sent { .. }));
+        many.until(1, |told| matches!(told, Completion::Received { .. }));
+        assert!(began.elapsed() < PATIENCE, "{round} rounds in a minute");
+    }
+    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "and nobody is given up");
+}
