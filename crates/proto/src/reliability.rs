@@ -165,7 +165,6 @@ pub enum ReliabilityConfig {
 pub enum AnyReliability {
     GoBackN(GoBackN),
     SelectiveRepeat(SelectiveRepeat),
-    Custom(Box<dyn Reliability>),
 }
 
 impl ReliabilityConfig {
@@ -236,7 +235,6 @@ macro_rules! each {
         match $self {
             AnyReliability::GoBackN($r) => $call,
             AnyReliability::SelectiveRepeat($r) => $call,
-            AnyReliability::Custom($r) => $call,
         }
     };
 }

@@ -49,7 +49,6 @@ pub trait Receiver {
 pub enum AnyReceiver {
     GoBackN(GoBackNReceiver),
     Selective(SelectiveReceiver),
-    Custom(Box<dyn Receiver + Send>),
 }
 
 macro_rules! each {
@@ -57,7 +56,6 @@ macro_rules! each {
         match $self {
             AnyReceiver::GoBackN($r) => $call,
             AnyReceiver::Selective($r) => $call,
-            AnyReceiver::Custom($r) => $call,
         }
     };
 }
