@@ -64,7 +64,7 @@ impl Wanderer {
             w.fault();
         }
         let seed = w.below(1000);
-        w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"20 ms\""));
+        w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"60 ms\""));
         if w.one_in(4) {
             w.line("sample = \"3 us\"");
         }
@@ -214,7 +214,10 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
     // A peer beyond a dead link cannot hear that a connection is closed.
     let cut_off = experiment.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Down { .. }));
     if m.opened_left > 0 && !cut_off {
-        return Err(format!("{} ends of connections that opened at first use are left", m.opened_left));
+        return Err(format!(
+            "{} ends of connections that opened at first use are left, at {}",
+            m.opened_left, m.simulated
+        ));
     }
     if faulty { Ok(()) } else { balance(experiment, m) }
 }
