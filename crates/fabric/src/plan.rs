@@ -162,11 +162,21 @@ pub struct CapturePlan {
     pub limit: usize,
 }
 
+/// Bytes that can wait at one port at the most. With PFC a port has no limit of its own: what bounds it is what the switch takes in
+/// before it has paused all of its neighbours, or its shared buffer.
+fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
+    let Some(pfc) = ports.pfc else { return ports.data_queue };
+    let most = topology.leaf_ports().max(topology.spine_ports()).max(topology.core_ports());
+    let headroom = pfc.headroom * u64::from(most);
+    let taken = ports.shared.map_or(pfc.xoff * u64::from(most), |shared| shared.buffer);
+    Bytes(ports.data_queue.0.min(taken.0 + headroom.0))
+}
+
 /// No packet is on its way for longer: through a full queue at each of six hops, twice over. Paused ports and ports that are down
 /// hold packets for longer; the floor of 10 ms covers all but outages (ours).
 fn packet_life(topology: &Topology, ports: &PortSettings) -> Span {
     let hops = (0..topology.tiers()).map(|l| topology.level(l));
-    let slowest = hops.map(|l| l.rate.time_for(ports.data_queue) + l.latency).max().unwrap_or(Span::ZERO);
+    let slowest = hops.map(|l| l.rate.time_for(longest_queue(topology, ports)) + l.latency).max().unwrap_or(Span::ZERO);
     (slowest * 12).max(Span::from_ms(10))
 }
 
@@ -181,7 +191,7 @@ pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile)
         trimming: ports.trim.is_some(),
         uplinks: [0; 2],
         paths_in_order: 0,
-        queue: ports.data_queue,
+        queue: longest_queue(topology, ports),
         packet_life: packet_life(topology, ports),
     }
 }

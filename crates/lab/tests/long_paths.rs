@@ -85,3 +85,17 @@ fn no_timeout_is_shorter_than_the_way_there_and_back() {
         }
     }
 }
+
+#[test]
+fn a_lost_packet_under_pfc_costs_milliseconds_not_minutes() {
+    // Two hosts; every tenth packet is lost, so that single packets wait for a timeout. Queues have no limit of their own.
+    let text = "[fabric]\nhosts = 2\npfc = true\n[profile]\nname = \"uec\"\n\
+                [workload]\nkind = \"permutation\"\nsize = \"1 kB\"\nmessages = 100\n\
+                [[faults]]\ntier = \"host->leaf\"\ncount = 2\nkind = \"loss\"\nprobability = 0.1\n\
+                [run]\ntime_limit = \"1 s\"\n";
+    let scenario = Scenario::from_text("test", text).expect("TOML");
+    let experiment = scenario.check().unwrap_or_else(|problems| panic!("{problems}"));
+    let report = run(&experiment, &Control::new()).report;
+    assert_eq!(report.end, "finished", "{} of {} flows", report.flows.finished, report.flows.total);
+    assert!(report.packets.timeouts > 0, "some packet waited for a timeout");
+}
