@@ -7,7 +7,7 @@ use crate::group::Group;
 use crate::schedule::{Algorithm, Collective, Rank, Schedule};
 use std::ops::Range;
 
-/// What the bytes of a buffer are.
+/// The kind of number that a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// Little-endian IEEE 754 numbers of 32 bits.
@@ -66,7 +66,7 @@ fn contribution(rank: u32, place: u64) -> u32 {
     ((place % 251 * 7 + u64::from(rank) * 13) % 251) as u32
 }
 
-/// What a rank's buffer holds at the start: its contributions where the collective reads them, and 0xaa elsewhere.
+/// A rank's buffer at the start: its contributions where the collective reads them, and 0xaa elsewhere.
 pub fn contributions(schedule: &Schedule, rank: Rank, number: Number) -> Vec<u8> {
     let mut buffer = vec![0xaa; schedule.bytes() as usize];
     let mine = match schedule.algorithm().collective() {

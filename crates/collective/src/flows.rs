@@ -7,7 +7,7 @@ use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::message::Message;
 use strandway_proto::{HostId, MessageId, Span, Time};
 
-/// What the programs of all hosts share: the plan, and who starts which flow when.
+/// The plan as the programs of all hosts share it, with the flows of each host and of each trigger.
 #[derive(Debug)]
 pub struct FlowTable<'a> {
     plan: &'a Plan,
@@ -228,7 +228,7 @@ impl Application for Flows<'_> {
                 self.actions.push_back(action);
             }
             Event::Signal { word, .. } => self.fire(now, word),
-            // What is not finished stays unfinished, and the report says so.
+            // A flow that cannot finish stays unfinished, and the report says so.
             Event::Failed { .. } | Event::Letter { .. } => {}
         }
     }
@@ -257,6 +257,10 @@ impl Application for Flows<'_> {
 
     fn poll_timeout(&self) -> Time {
         self.next_start().min(self.released.first().map_or(Time::NEVER, |r| r.0))
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        self.table.plan.flows.get(message.0 as usize).is_some_and(|flow| flow.start != Start::Program)
     }
 
     fn is_done(&self) -> bool {

@@ -12,7 +12,7 @@ use strandway_proto::{HostId, Time};
 /// rank by rank, peer by peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Who sends what to whom.
+    /// The messages of all ranks, in order.
     pub schedule: Schedule,
     /// The host of each rank.
     pub hosts: Vec<HostId>,
@@ -28,7 +28,7 @@ pub struct Group {
     pub on_demand: bool,
     /// The profile of all connections: an index into the plan's.
     pub profile: u16,
-    /// What notes call this collective.
+    /// The collective's number in the run, for messages to people.
     pub number: u32,
 }
 
@@ -54,13 +54,14 @@ impl Group {
         self.first_message + (rank.0 * self.schedule.messages() + index) * self.pieces() + piece
     }
 
-    /// Whose message a number is, its place in the sender's order, and which piece of it.
+    /// The sender of the piece with this number, the message's place in the sender's order, and the number of the piece in the
+    /// message.
     pub fn piece_of(&self, number: u32) -> Option<(Rank, u32, u32)> {
         if !self.numbers().contains(&number) {
             return None;
         }
-        let (message, piece) =
-            ((number - self.first_message) / self.pieces(), (number - self.first_message) % self.pieces());
+        let (at, pieces) = (number - self.first_message, self.pieces());
+        let (message, piece) = (at / pieces, at % pieces);
         let each = self.schedule.messages();
         Some((Rank(message / each), message % each, piece))
     }

@@ -31,7 +31,7 @@ pub struct Member {
     owed: u32,
 }
 
-/// What can have happened to a message.
+/// The four things that can have happened to a message, as bits.
 const RECEIVED: u8 = 1;
 const READY: u8 = 2;
 const POSTED: u8 = 4;
@@ -62,7 +62,7 @@ impl Member {
             missing: messages,
             owed: messages,
         };
-        // What waits for nothing comes first.
+        // Messages that wait for nothing come first.
         for index in 0..messages {
             if !member.consider(index) {
                 break;

@@ -4,7 +4,7 @@ use crate::group::Group;
 use crate::member::Member;
 use crate::schedule::{Rank, Send};
 use std::collections::VecDeque;
-use strandway_proto::application::{Action, Application, Event, Mark, Note};
+use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::message::Message;
 use strandway_proto::{MessageId, Time};
 
@@ -18,19 +18,16 @@ pub struct Participant<'a> {
     member: Member,
     /// The message whose pieces are being posted, and the next piece.
     posting: Option<(Send, u32)>,
-    /// Pieces that wait for nothing but the start and have not been posted.
+    /// Pieces that wait for nothing but the start and have not been posted. Each has a turn of its own.
     free: u32,
-    /// Of those, the ones that may be posted now: each has a turn of its own.
-    allowed: u32,
+    /// One of them may be posted now.
+    allowed: bool,
     begun: bool,
     /// Pieces that have arrived, and that have been acknowledged, of messages that are not whole: message and count.
     arrived: Vec<(u32, u32)>,
     acknowledged: Vec<(u32, u32)>,
     /// Pieces that were the last on their channels, which are to be closed.
     closing: VecDeque<(u32, u32)>,
-    notes: VecDeque<Mark>,
-    received: bool,
-    finished: bool,
 }
 
 /// Counts one more piece of a message. True if that makes it whole.
@@ -65,14 +62,11 @@ impl<'a> Participant<'a> {
             member,
             posting: None,
             free,
-            allowed: 0,
+            allowed: false,
             begun: false,
             arrived: Vec::new(),
             acknowledged: Vec::new(),
             closing: VecDeque::new(),
-            notes: VecDeque::new(),
-            received: false,
-            finished: false,
         }
     }
 
@@ -81,73 +75,58 @@ impl<'a> Participant<'a> {
         self.rank
     }
 
-    fn mark(&mut self) {
-        if !self.received && self.member.received() {
-            self.received = true;
-            self.notes.push_back(Mark::Received);
-        }
-        if !self.finished && self.member.finished() {
-            self.finished = true;
-            let schedule = &self.group.schedule;
-            if self.group.on_demand && !schedule.is_last_to_peer(schedule.messages() - 1) {
-                let firsts = (0..schedule.peers()).map(|peer| peer * schedule.parts());
-                let pieces = self.group.pieces();
-                self.closing.extend(firsts.flat_map(|index| (0..pieces).map(move |piece| (index, piece))));
-            }
-            self.notes.push_back(Mark::Finished);
-        }
+    /// The channels of a message will be closed.
+    fn close(&mut self, index: u32) {
+        self.closing.extend((0..self.group.pieces()).map(|piece| (index, piece)));
     }
 }
 
 impl Application for Participant<'_> {
     fn handle_event(&mut self, _now: Time, event: &Event) {
-        let pieces = self.group.pieces();
+        let group = self.group;
+        let schedule = &group.schedule;
+        let had_finished = self.member.finished();
         match *event {
             Event::Sent { message } => {
-                let Some((_, index, _)) = self.group.piece_of(message.0).filter(|p| p.0 == self.rank) else { return };
-                if count(pieces, &mut self.acknowledged, index) {
-                    if self.group.on_demand && self.group.schedule.is_last_to_peer(index) {
-                        self.closing.extend((0..pieces).map(|piece| (index, piece)));
+                let Some((_, index, _)) = group.piece_of(message.0).filter(|p| p.0 == self.rank) else { return };
+                if count(group.pieces(), &mut self.acknowledged, index) {
+                    if group.on_demand && schedule.is_last_to_peer(index) {
+                        self.close(index);
                     }
                     // A message that this rank has not posted is nobody's: it changes nothing.
-                    let _ = self.member.handle_sent(self.group.schedule.place(index));
+                    let _ = self.member.handle_sent(schedule.place(index));
                 }
             }
             Event::Received { message, .. } => {
-                let Some((from, index, _)) = self.group.piece_of(message.0) else { return };
-                if count(pieces, &mut self.arrived, index) {
+                let Some((from, index, _)) = group.piece_of(message.0) else { return };
+                if count(group.pieces(), &mut self.arrived, index) {
                     // A message that this rank does not wait for changes nothing, either.
-                    let _ = self.member.handle_received(from, self.group.schedule.place(index));
+                    let _ = self.member.handle_received(from, schedule.place(index));
                 }
             }
             Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => {}
         }
-        self.mark();
+        let finishes = self.member.finished() && !had_finished;
+        if finishes && group.on_demand && !schedule.is_last_to_peer(schedule.messages() - 1) {
+            (0..schedule.peers()).for_each(|peer| self.close(peer * schedule.parts()));
+        }
     }
 
     fn handle_timeout(&mut self, now: Time) {
         if now < self.group.starts[self.rank.0 as usize] {
             return;
         }
-        if !self.begun {
-            self.begun = true;
-            self.notes.push_back(Mark::Begun);
-        }
+        self.begun = true;
         // One at a time: what the first one sends leaves before the next one is posted.
-        if self.free > 0 {
-            self.allowed = 1;
-        }
+        self.allowed = self.free > 0;
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        if let Some(mark) = self.notes.pop_front() {
-            return Some(Action::Note(Note { program: self.group.number, member: self.rank.0, mark }));
-        }
         if let Some((index, piece)) = self.closing.pop_front() {
             let send = self.group.schedule.send(self.rank, index);
             return Some(Action::Close { channel: self.group.channel(self.rank, &send, piece) });
         }
-        if !self.begun || (self.free > 0 && self.allowed == 0) {
+        if !self.begun || (self.free > 0 && !self.allowed) {
             return None;
         }
         let (send, piece) = match self.posting.take() {
@@ -156,7 +135,7 @@ impl Application for Participant<'_> {
         };
         if self.free > 0 {
             self.free -= 1;
-            self.allowed = 0;
+            self.allowed = false;
         }
         if piece + 1 < self.group.pieces() {
             self.posting = Some((send, piece + 1));
@@ -171,7 +150,11 @@ impl Application for Participant<'_> {
         if self.begun && self.free == 0 { Time::NEVER } else { self.group.starts[self.rank.0 as usize] }
     }
 
+    fn owns(&self, message: MessageId) -> bool {
+        self.group.numbers().contains(&message.0)
+    }
+
     fn is_done(&self) -> bool {
-        self.finished
+        self.member.finished()
     }
 }

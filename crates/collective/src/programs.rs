@@ -5,12 +5,11 @@ use crate::group::Group;
 use crate::participant::Participant;
 use crate::schedule::Rank;
 use std::fmt;
-use std::ops::Range;
 use strandway_fabric::Plan;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{HostId, MessageId, Time};
 
-/// What a host may run: one `match`, no pointer to follow for the programs that are built in.
+/// The program of a host: one `match` finds the code of a built-in one.
 pub enum AnyApplication<'a> {
     /// The plan's flows.
     Flows(Flows<'a>),
@@ -71,47 +70,45 @@ impl Application for AnyApplication<'_> {
     }
 }
 
-/// Programs side by side at one host, each with the numbers of its messages.
+/// Programs side by side at one host.
 #[derive(Debug)]
-pub struct Several<'a>(Vec<(Range<u32>, AnyApplication<'a>)>);
+pub struct Several<'a>(Vec<AnyApplication<'a>>);
 
 impl Application for Several<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
-        let message = match event {
-            Event::Sent { message } | Event::Received { message, .. } => Some(message.0),
-            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => None,
-        };
-        match message {
-            // Collectives come first: the plan's rows of their messages are no flows of the plan's.
-            Some(number) => {
-                let owner = |(numbers, program): &&mut (Range<u32>, AnyApplication<'_>)| {
-                    numbers.contains(&number) || program.owns(MessageId(number))
-                };
-                if let Some((_, program)) = self.0.iter_mut().find(owner) {
-                    program.handle_event(now, event);
+        match event {
+            Event::Sent { message } | Event::Received { message, .. } => {
+                if let Some(owner) = self.0.iter_mut().find(|program| program.owns(*message)) {
+                    owner.handle_event(now, event);
                 }
             }
-            None => self.0.iter_mut().for_each(|(_, program)| program.handle_event(now, event)),
+            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => {
+                self.0.iter_mut().for_each(|program| program.handle_event(now, event));
+            }
         }
     }
 
     fn handle_timeout(&mut self, now: Time) {
         // One at a time, the first of those that are due.
-        if let Some((_, program)) = self.0.iter_mut().find(|(_, program)| program.poll_timeout() <= now) {
+        if let Some(program) = self.0.iter_mut().find(|program| program.poll_timeout() <= now) {
             program.handle_timeout(now);
         }
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        self.0.iter_mut().find_map(|(_, program)| program.poll_action(now))
+        self.0.iter_mut().find_map(|program| program.poll_action(now))
     }
 
     fn poll_timeout(&self) -> Time {
-        self.0.iter().map(|(_, program)| program.poll_timeout()).min().unwrap_or(Time::NEVER)
+        self.0.iter().map(Application::poll_timeout).min().unwrap_or(Time::NEVER)
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        self.0.iter().any(|program| program.owns(message))
     }
 
     fn is_done(&self) -> bool {
-        self.0.iter().all(|(_, program)| program.is_done())
+        self.0.iter().all(Application::is_done)
     }
 }
 
@@ -156,36 +153,20 @@ impl<'a> Programs<'a> {
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
         let planned = self.planned_at(host);
         let Some(own) = self.make.and_then(|make| make(host)) else { return planned };
-        let own = AnyApplication::Custom(own);
-        match planned {
-            AnyApplication::Several(mut several) => {
-                several.0.insert(0, (0..0, own));
-                AnyApplication::Several(several)
-            }
-            planned => AnyApplication::Several(Several(vec![(0..0, own), (0..u32::MAX, planned)])),
-        }
+        AnyApplication::Several(Several(vec![AnyApplication::Custom(own), planned]))
     }
 
-    /// What the plan and the collectives ask of a host.
+    /// The plan's flows and the ranks of collectives at a host.
     fn planned_at(&self, host: HostId) -> AnyApplication<'_> {
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
         let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
-        if ranks.is_empty() {
-            return flows;
-        }
         let member = |&(group, rank): &(u32, Rank)| {
-            let group = &self.groups[group as usize];
-            (group.numbers(), AnyApplication::Member(Box::new(Participant::new(group, rank))))
+            AnyApplication::Member(Box::new(Participant::new(&self.groups[group as usize], rank)))
         };
-        let mut all: Vec<_> = self.ranks[ranks].iter().map(member).collect();
-        match all.pop() {
-            Some((_, only)) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
-            Some(last) => {
-                all.push(last);
-                all.push((0..u32::MAX, flows));
-                AnyApplication::Several(Several(all))
-            }
-            None => flows,
+        match &self.ranks[ranks] {
+            [] => flows,
+            [only] if self.flows.starts_nothing_at(host) => member(only),
+            all => AnyApplication::Several(Several(all.iter().map(member).chain([flows]).collect())),
         }
     }
 

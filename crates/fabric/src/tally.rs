@@ -141,7 +141,7 @@ pub struct Slow {
     pub started: Time,
 }
 
-/// What became of the messages of one collective.
+/// Counts and times of the messages of one collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Messages posted.

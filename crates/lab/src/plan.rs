@@ -382,28 +382,25 @@ impl Experiment {
         };
         let rows = self.messages.iter().map(hops).sum::<f64>();
         let tallied = self.collectives.iter().zip(&self.groups).filter(|(c, _)| c.tallied);
-        let tallied = tallied.map(|(_, group)| {
-            // Every peer of a few ranks stands for all.
-            let schedule = &group.schedule;
-            let (ranks, peers) = (schedule.ranks(), schedule.peers());
-            let step = (ranks / 64).max(1);
-            let mut sum = (0.0, 0.0);
-            for rank in (0..ranks).step_by(step as usize) {
-                for peer in 0..peers {
-                    let send = schedule.send(Rank(rank), peer * schedule.parts());
-                    let (from, to) = (group.hosts[rank as usize], group.hosts[send.to.0 as usize]);
-                    sum.0 += self.plan.topology.hops(from, to) as f64;
-                    sum.1 += 1.0;
-                }
-            }
-            let transport = &self.plan.profiles[usize::from(group.profile)].transport;
-            let mtu = f64::from(transport.mtu);
-            let mean = (schedule.volume() as f64 / group.messages() as f64 / mtu).ceil().max(1.0);
-            let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
-            let per_message = (mean * (1.0 + acks)).max(mean + 1.0);
-            group.messages() as f64 * per_message * sum.0 / sum.1
+        (rows + tallied.map(|(_, group)| self.hops_of(group)).sum::<f64>()) as u64
+    }
+
+    /// The same of a collective without rows: every peer of a few ranks stands for all.
+    fn hops_of(&self, group: &Group) -> f64 {
+        let schedule = &group.schedule;
+        let some = (0..schedule.ranks()).step_by((schedule.ranks() / 64).max(1) as usize).map(Rank);
+        let pairs = some.flat_map(|rank| (0..schedule.peers()).map(move |peer| (rank, peer)));
+        let lengths = pairs.map(|(rank, peer)| {
+            let to = schedule.send(rank, peer * schedule.parts()).to;
+            self.plan.topology.hops(group.hosts[rank.0 as usize], group.hosts[to.0 as usize]) as f64
         });
-        (rows + tallied.sum::<f64>()) as u64
+        let (sum, count) = lengths.fold((0.0, 0.0), |(sum, count), hops| (sum + hops, count + 1.0));
+        let transport = &self.plan.profiles[usize::from(group.profile)].transport;
+        let mtu = f64::from(transport.mtu);
+        let packets = (schedule.volume() as f64 / group.messages() as f64 / mtu).ceil().max(1.0);
+        let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
+        // Every message has one acknowledgement at least.
+        group.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * sum / count
     }
 
     /// What a message's connections use.

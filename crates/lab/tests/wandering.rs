@@ -173,7 +173,7 @@ impl Wanderer {
     }
 }
 
-/// What must hold after a run.
+/// Checks everything that must hold after a run.
 fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), String> {
     let plan = &experiment.plan;
     for (i, flow) in m.flows.iter().enumerate() {

@@ -91,30 +91,6 @@ pub enum Action {
         /// What it says.
         word: u32,
     },
-    /// Tells whoever measures.
-    Note(Note),
-}
-
-/// Something worth knowing that a program has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Which of the run's programs, as whoever started them numbers them: a collective, a job.
-    pub program: u32,
-    /// Which of its members.
-    pub member: u32,
-    /// What it has reached.
-    pub mark: Mark,
-}
-
-/// What a member of a program has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
-    /// It has begun.
-    Begun,
-    /// Everything that it waits for has arrived.
-    Received,
-    /// Everything has arrived, here and from here.
-    Finished,
 }
 
 /// A program at a host.

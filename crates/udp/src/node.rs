@@ -1,5 +1,19 @@
 //! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
 
+/// The parts of a node that a connection works with. A macro, since the connection itself is borrowed from the node's slots.
+macro_rules! surroundings {
+    ($node:expr, $now:expr) => {
+        Surroundings {
+            now: $now,
+            routes: &$node.config.routes,
+            planes: &mut $node.planes,
+            memory: &mut $node.memory,
+            completions: &mut $node.completions,
+            watches: &mut $node.watches,
+        }
+    };
+}
+
 mod answers;
 mod calls;
 mod completion;
@@ -391,14 +405,7 @@ impl Node {
             self.counters.strays += 1;
             return;
         };
-        let mut around = Surroundings {
-            now,
-            routes: &self.config.routes,
-            planes: &mut self.planes,
-            memory: &mut self.memory,
-            completions: &mut self.completions,
-            watches: &mut self.watches,
-        };
+        let mut around = surroundings!(self, now);
         let unconfirmed = !session.confirmed;
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
         if unconfirmed && session.confirmed {

@@ -1,5 +1,6 @@
 //! Messages that have no row of their own: those of collectives too large for rows, known by their tallies.
 
+use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Experiment};
 use strandway_collective::Group;
@@ -11,7 +12,7 @@ pub(super) struct Part<'a> {
     pub(super) class: u16,
     pub(super) total: u64,
     pub(super) bytes: u64,
-    /// What was measured; `None` of a run that did not take place.
+    /// Counts and times; `None` of a run that did not take place.
     tally: Option<&'a Tally>,
     group: &'a Group,
 }
@@ -69,7 +70,7 @@ impl Part<'_> {
     }
 }
 
-/// What reports call a message of a collective, and what it took.
+/// One of the slowest messages of a collective, with its name.
 fn named(group: &Group, slow: &Slow) -> Option<SlowFlow> {
     let (rank, index, piece) = group.piece_of(slow.message)?;
     let send = group.schedule.send(rank, index);
@@ -102,7 +103,7 @@ pub(super) fn spread<'a>(
     }
     let count = all.len() + missing;
     let whole = missing == 0 && count > 0;
-    let rank = |share: f64| all.nth(((share * count as f64).ceil() as u64).max(1)).map(|t| t.as_us());
+    let rank = |share: f64| all.nth(place(count, share)).map(|t| t.as_us());
     let mut behind = 0;
     let curve = all.buckets().map(|(time, more)| {
         behind += more;

@@ -8,8 +8,12 @@ const CDF_POINTS: usize = 200;
 /// Nearest rank: the smallest value that at least `share` of all values do not exceed, of `all` values of which the largest
 /// are missing.
 fn rank(sorted: &[f64], all: usize, share: f64) -> Option<f64> {
-    let at = ((share * all as f64).ceil() as usize).clamp(1, all.max(1));
-    sorted.get(at - 1).copied()
+    sorted.get(place(all as u64, share) as usize - 1).copied()
+}
+
+/// The place of that value, counted from 1, among `all` in order.
+pub(super) fn place(all: u64, share: f64) -> u64 {
+    ((share * all as f64).ceil() as u64).clamp(1, all.max(1))
 }
 
 /// The spread of these values and of `unfinished` more that are larger than all of them.

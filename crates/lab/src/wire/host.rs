@@ -137,6 +137,11 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
+    /// The plan's number of a connection that begins here.
+    fn number_of(&self, connection: Connection) -> Option<u32> {
+        self.ours.iter().find(|(_, ours)| **ours == connection).map(|(number, _)| *number)
+    }
+
     /// Calls the destination of a connection of the plan.
     fn call(&mut self, number: u32) -> Result<(), WireError> {
         let destination = self.shared.plan.connections[number as usize].destination;
@@ -217,8 +222,8 @@ impl<'a> Host<'a> {
                         self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
                     }
                 }
-                // Nobody measures by notes here, and channels of the plan stay open.
-                Action::Note(_) | Action::Close { .. } => {}
+                // Channels of the plan stay open.
+                Action::Close { .. } => {}
             }
         }
         Ok(())
@@ -260,9 +265,7 @@ impl<'a> Host<'a> {
     fn take(&mut self, completion: Completion) -> Result<(), WireError> {
         match completion {
             Completion::Connected { connection } => {
-                let Some(number) = self.ours.iter().find(|(_, c)| **c == connection).map(|(i, _)| *i) else {
-                    return Ok(());
-                };
+                let Some(number) = self.number_of(connection) else { return Ok(()) };
                 let region = self.node.register(number.to_be_bytes().to_vec());
                 self.node.send(connection, region, 0..NUMBER).map_err(|e| self.wrong(e))?;
             }
@@ -297,9 +300,7 @@ impl<'a> Host<'a> {
                 let ends = &self.shared.plan.connections;
                 let from = match self.theirs.get(&connection) {
                     Some(&i) => Some(ends[i as usize].source),
-                    None => {
-                        self.ours.iter().find(|(_, c)| **c == connection).map(|(&i, _)| ends[i as usize].destination)
-                    }
+                    None => self.number_of(connection).map(|i| ends[i as usize].destination),
                 };
                 let now = self.shared.now();
                 // A letter that overtakes its connection's number is lost.
@@ -310,11 +311,11 @@ impl<'a> Host<'a> {
             Completion::Closed { connection, reason } => {
                 // A host that was too busy with other callers is called again, as long as there is time to set up.
                 let gave_up = matches!(reason, Reason::NoAnswer | Reason::ByPeer) && self.shared.start.get().is_none();
-                let number = self.ours.iter().find(|(_, c)| **c == connection).map(|(i, _)| *i);
+                let number = self.number_of(connection);
                 if let Some(number) = number.filter(|i| gave_up && self.shared.remotes[*i as usize].get().is_none()) {
                     return self.call(number);
                 }
-                let known = self.theirs.contains_key(&connection) || self.ours.values().any(|c| *c == connection);
+                let known = self.theirs.contains_key(&connection) || number.is_some();
                 // Others leave when everything has finished.
                 if known && !self.shared.is_over() && !self.shared.stops() {
                     return Err(WireError::Closed { host: self.host.0, reason });

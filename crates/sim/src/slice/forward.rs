@@ -50,6 +50,22 @@ impl Road<'_> {
     }
 }
 
+/// The road of a slice. A macro, since the rest of the slice is borrowed beside it.
+macro_rules! road {
+    ($slice:expr) => {
+        Road {
+            calendar: &mut $slice.calendar,
+            router: &mut $slice.router,
+            switches: &$slice.switches.of_node,
+            first_host: $slice.first_host,
+            first_host_stop: $slice.first_host_stop,
+            first_port: $slice.first_port,
+            hosts: $slice.cut.hosts,
+            special: $slice.special,
+        }
+    };
+}
+
 impl Slice<'_> {
     /// The stop that a host of this slice is.
     #[inline]
@@ -89,31 +105,13 @@ impl Slice<'_> {
             priority: self.priority,
             sampling: self.sampling,
             cut_rate: self.cut_rate,
-            road: Road {
-                calendar: &mut self.calendar,
-                router: &mut self.router,
-                switches: &self.switches.of_node,
-                first_host: self.first_host,
-                first_host_stop: self.first_host_stop,
-                first_port: self.first_port,
-                hosts: self.cut.hosts,
-                special: self.special,
-            },
+            road: road!(self),
         }
     }
 
     /// A packet from another slice is on its way over a link to `node`.
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
-        let mut road = Road {
-            calendar: &mut self.calendar,
-            router: &mut self.router,
-            switches: &self.switches.of_node,
-            first_host: self.first_host,
-            first_host_stop: self.first_host_stop,
-            first_port: self.first_port,
-            hosts: self.cut.hosts,
-            special: self.special,
-        };
+        let mut road = road!(self);
         if !road.send_on(time, link, node, packet, &self.cargo) {
             self.lead_nowhere(&packet, time);
         }

@@ -26,7 +26,7 @@ pub(super) struct Posted {
     sent: Option<Spent>,
 }
 
-/// What a fingerprint is told happened.
+/// The kinds of happening that a fingerprint tells apart.
 const STARTED: u64 = 0;
 const RECEIVED: u64 = 1;
 const FINISHED: u64 = 2;
@@ -120,7 +120,6 @@ impl Slice<'_> {
                     let connection = self.connection(h, channel, now);
                     self.hosts[h].endpoint.send_letter(Time(now), connection, letter);
                 }
-                Action::Note(_) => {}
             }
         }
         let host = &mut self.hosts[h];
@@ -194,7 +193,8 @@ impl Slice<'_> {
     /// A program posts a message.
     fn post(&mut self, h: usize, channel: Channel, message: Message, now: u64) {
         let flow = message.id.0;
-        if self.has_row(message.id) {
+        let has_row = self.has_row(message.id);
+        if has_row {
             self.records.start(flow, Time(now));
         } else {
             self.open[h].push((flow, now));
@@ -205,7 +205,7 @@ impl Slice<'_> {
         self.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(h, channel, now);
         let host = &mut self.hosts[h];
-        let accounts = self.plan.accounts && (flow as usize) < self.plan.flows.len();
+        let accounts = self.plan.accounts && has_row;
         let behind = accounts && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         if !accounts {
@@ -272,12 +272,11 @@ impl Slice<'_> {
         sum
     }
 
-    /// Ends of connections that opened at first use and should be closed, but are not.
+    /// Ends of connections that opened at first use and are not closed.
     pub(crate) fn opened_left(&self) -> u64 {
         let hosts = self.hosts.iter().zip(&self.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
             let planned = self.cut.planned[self.first_host as usize + h] as usize;
-            // What a program has not closed it may still need.
             let census = host.endpoint.census();
             (census.awake + census.asleep + census.closing).saturating_sub(planned) as u64
         });

@@ -41,14 +41,7 @@ impl Node {
         let number = self.watches.ping(now, watch, plane);
         let Some(member) = self.watches.next_member(watch) else { return };
         let Some(State::Open(session)) = &mut self.slots[member as usize].state else { return };
-        let mut around = Surroundings {
-            now,
-            routes: &self.config.routes,
-            planes: &mut self.planes,
-            memory: &mut self.memory,
-            completions: &mut self.completions,
-            watches: &mut self.watches,
-        };
+        let mut around = surroundings!(self, now);
         session.ping_for_watch(&mut around, plane, number);
         self.deadlines.set(member, session.deadline(&self.watches).min(self.deadlines.of(member)));
     }

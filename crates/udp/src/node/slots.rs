@@ -94,14 +94,7 @@ impl Node {
             self.counters.ended_fresh_bytes += carried.fresh_bytes;
             self.counters.ended_retransmitted += carried.engine.retransmitted;
             if tell {
-                let mut around = Surroundings {
-                    now: self.clock.now(),
-                    routes: &self.config.routes,
-                    planes: &mut self.planes,
-                    memory: &mut self.memory,
-                    completions: &mut self.completions,
-                    watches: &mut self.watches,
-                };
+                let mut around = surroundings!(self, self.clock.now());
                 session.say_goodbye(&mut around, reason);
             }
             session.release(&mut self.memory);

@@ -273,14 +273,7 @@ impl Node {
         let slot = index as u32;
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
-                let mut around = Surroundings {
-                    now,
-                    routes: &self.config.routes,
-                    planes: &mut self.planes,
-                    memory: &mut self.memory,
-                    completions: &mut self.completions,
-                    watches: &mut self.watches,
-                };
+                let mut around = surroundings!(self, now);
                 let confirmed = session.confirmed;
                 match session.work(&mut around, absence) {
                     Err(reason) => self.end(index, reason, confirmed),
