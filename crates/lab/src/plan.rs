@@ -281,7 +281,7 @@ fn unmet(plan: &Plan) -> Vec<String> {
 fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
     let round = |profile: &Arc<Profile>| {
         let environment = environment(topology, ports, profile);
-        (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
+        (environment.base_rtt + profile.reliability.timeout(&profile.transport, &environment)) * 10
     };
     profiles.iter().map(round).fold(Span::from_ms(10), Span::max)
 }

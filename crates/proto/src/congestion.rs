@@ -8,6 +8,7 @@ mod dcqcn;
 mod dctcp;
 mod fixed;
 mod nscc;
+mod paced;
 mod strack;
 mod swift;
 
@@ -15,6 +16,7 @@ pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use fixed::{Fixed, FixedConfig};
 pub use nscc::{Nscc, NsccConfig};
+pub use paced::{Paced, PacedConfig};
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
@@ -123,6 +125,8 @@ pub enum CongestionConfig {
     Strack(StrackConfig),
     /// A window that never changes.
     Fixed(FixedConfig),
+    /// A rate that never changes.
+    Paced(PacedConfig),
     /// Anything from outside.
     Custom(CongestionFactory),
 }
@@ -136,12 +140,13 @@ pub enum AnyCongestion {
     Swift(Swift),
     Strack(Strack),
     Fixed(Fixed),
+    Paced(Paced),
     Custom(Box<dyn Congestion>),
 }
 
 impl CongestionConfig {
     /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 6] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed"];
+    pub const NAMES: [&str; 7] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed", "paced"];
 
     /// The congestion control of that name with its default parameters.
     pub fn named(name: &str) -> Option<CongestionConfig> {
@@ -152,6 +157,7 @@ impl CongestionConfig {
             "swift" => CongestionConfig::Swift(SwiftConfig::default()),
             "strack" => CongestionConfig::Strack(StrackConfig::default()),
             "fixed" => CongestionConfig::Fixed(FixedConfig::default()),
+            "paced" => CongestionConfig::Paced(PacedConfig::default()),
             _ => return None,
         })
     }
@@ -165,6 +171,7 @@ impl CongestionConfig {
             CongestionConfig::Swift(_) => "swift",
             CongestionConfig::Strack(_) => "strack",
             CongestionConfig::Fixed(_) => "fixed",
+            CongestionConfig::Paced(_) => "paced",
             CongestionConfig::Custom(_) => "custom",
         }
     }
@@ -178,6 +185,7 @@ impl CongestionConfig {
             CongestionConfig::Swift(c) => Some(c),
             CongestionConfig::Strack(c) => Some(c),
             CongestionConfig::Fixed(c) => Some(c),
+            CongestionConfig::Paced(c) => Some(c),
             CongestionConfig::Custom(_) => None,
         }
     }
@@ -196,6 +204,7 @@ impl CongestionConfig {
             CongestionConfig::Swift(c) => AnyCongestion::Swift(Swift::new(c, environment)),
             CongestionConfig::Strack(c) => AnyCongestion::Strack(Strack::new(c, environment)),
             CongestionConfig::Fixed(c) => AnyCongestion::Fixed(Fixed::new(c, environment)),
+            CongestionConfig::Paced(c) => AnyCongestion::Paced(Paced::new(c, environment)),
             CongestionConfig::Custom(factory) => AnyCongestion::Custom(factory(environment)),
         }
     }
@@ -210,6 +219,7 @@ impl core::fmt::Debug for CongestionConfig {
             CongestionConfig::Swift(c) => c.fmt(f),
             CongestionConfig::Strack(c) => c.fmt(f),
             CongestionConfig::Fixed(c) => c.fmt(f),
+            CongestionConfig::Paced(c) => c.fmt(f),
             CongestionConfig::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -229,6 +239,7 @@ macro_rules! each {
             AnyCongestion::Swift($c) => $call,
             AnyCongestion::Strack($c) => $call,
             AnyCongestion::Fixed($c) => $call,
+            AnyCongestion::Paced($c) => $call,
             AnyCongestion::Custom($c) => $call,
         }
     };

@@ -10,8 +10,8 @@ mod sharing;
 
 use crate::account::{Doing, Wait};
 use crate::congestion::{AnyCongestion, Congestion, LossKind, LossSample, Nscc};
-use crate::message::Message;
-use crate::packet::{ConnectionId, Data, Flags, Header, HostId, Packet, PathId, Ports, Psn};
+use crate::message::{Message, Segment, Whole};
+use crate::packet::{ConnectionId, Data, Flags, Header, HostId, Packet, Part, PathId, Ports, Psn};
 use crate::path::{AnyPath, PathFeedback, PathManager, PathSelector};
 use crate::profile::Profile;
 use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability};
@@ -24,6 +24,19 @@ pub(crate) use kind::Kind;
 use record::Record;
 use sharing::Sharing;
 use std::sync::Arc;
+
+/// The header of a segment that leaves.
+#[inline]
+fn header_of(segment: &Segment) -> Header {
+    let Segment { psn, message, offset, length, .. } = *segment;
+    let wait = Wait::default();
+    match segment.whole {
+        None => Header::Data(Data { psn: Psn::new(psn), message, offset, length, wait }),
+        Some(Whole { packet, packets, tail, parity }) => {
+            Header::Part(Part { sequence: psn as u32, message, packet, packets, tail, length, wait, parity })
+        }
+    }
+}
 
 /// What came of asking a connection for a packet.
 pub(crate) enum Polled {
@@ -74,6 +87,7 @@ pub(crate) struct Connection {
     paces: bool,
     shuns: bool,
     retries_elsewhere: bool,
+    is_one_way: bool,
     // The second line.
     /// What it counts.
     pub(crate) record: Box<Record>,
@@ -86,6 +100,8 @@ pub(crate) struct Connection {
     pub(crate) sharing: Option<Box<Sharing>>,
     base_rtt: Span,
     host: HostId,
+    /// The path by which the last part or letter came, on a one-way connection.
+    letter_path: PathId,
     /// When the endpoint looks whether it is still used.
     pub(crate) look_at: Time,
     pub(crate) reliability: AnyReliability,
@@ -111,6 +127,7 @@ impl Connection {
             paces: kind.paces,
             shuns: kind.shuns,
             retries_elsewhere: kind.retries_elsewhere,
+            is_one_way: kind.is_one_way,
             host: kind.host,
             profile: Arc::clone(profile),
             random,
@@ -119,12 +136,13 @@ impl Connection {
             peer_connection: peer.1,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
+            letter_path: PathId(0),
             record: Record::new(),
             outlook: reliability.outlook(),
             reliability,
             congestion,
             path: profile.path.build(environment, random),
-            receiver: profile.reliability.build_receiver(&profile.transport),
+            receiver: profile.reliability.build_receiver(&profile.transport, environment),
             ready: false,
             idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },
             burst_path: PathId(0),
@@ -176,6 +194,12 @@ impl Connection {
     #[inline]
     pub(crate) fn is_to_join(&self) -> bool {
         self.sharing.is_none() && self.kind.shares_window
+    }
+
+    /// Do letters take the place of acknowledgements?
+    #[inline]
+    pub(crate) fn is_one_way(&self) -> bool {
+        self.is_one_way
     }
 
     pub(crate) fn peer(&self) -> HostId {
@@ -331,14 +355,7 @@ impl Connection {
             .with_if(segment.again, Flags::RETRANSMITTED)
             .with_if(segment.last, Flags::LAST)
             .with_if(segment.again || full || turn_ends || !more, Flags::ACK_REQUEST);
-        let data = Data {
-            psn: Psn::new(segment.psn),
-            message: segment.message,
-            offset: segment.offset,
-            length: segment.length,
-            wait: Wait::default(),
-        };
-        Polled::Packet(self.packet(path, size, flags, Header::Data(data)), more)
+        Polled::Packet(self.packet(path, size, flags, header_of(&segment)), more)
     }
 
     /// A packet has left: when the next one may.
@@ -435,10 +452,13 @@ impl Connection {
                 deadline = path;
             }
         }
+        if self.is_one_way {
+            deadline = deadline.min(self.receiver.deadline());
+        }
         if self.pace_at > now && self.outlook.has_next { deadline.min(self.pace_at) } else { deadline }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Time) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, reply: Replies<'_>) {
         if self.outlook.deadline <= now {
             self.reliability.on_timeout(now);
             self.look();
@@ -446,6 +466,12 @@ impl Connection {
         }
         if let Some(manager) = self.path.manager_mut().filter(|m| m.deadline() <= now) {
             manager.on_timeout(now);
+        }
+        if self.is_one_way {
+            if self.receiver.deadline() <= now {
+                self.receiver.on_timeout(now);
+            }
+            self.take_letters(now, reply);
         }
     }
 

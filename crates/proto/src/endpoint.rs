@@ -3,14 +3,16 @@
 mod contexts;
 mod event;
 mod life;
+mod partial;
 mod ports;
 mod ready;
 mod table;
 mod watch;
 
 use crate::connection::{Connection, Kind, Polled};
+use crate::letter::Letter;
 use crate::message::Message;
-use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, PathId, Ports};
+use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, Part, PathId, Ports};
 use crate::reliability::Receiver;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
@@ -188,7 +190,10 @@ impl Endpoint {
         };
         if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
             // A connection that is closing takes no data any more.
-            return if let Header::Data(_) = packet.header { self.stray() } else { Handled::Here };
+            return if let Header::Data(_) | Header::Part(_) = packet.header { self.stray() } else { Handled::Here };
+        }
+        if let Header::Part(part) = &packet.header {
+            return self.deliver_part(now, slot, packet, part);
         }
         if let Header::Data(_) = packet.header {
             // By our own number, it takes the short way.
@@ -199,6 +204,19 @@ impl Endpoint {
         Handled::Here
     }
 
+    /// A part of a message arrived for the one-way connection in this slot.
+    fn deliver_part(&mut self, now: Time, slot: usize, packet: &Packet, part: &Part) -> Handled {
+        let connection = &mut self.connections[slot];
+        let control = &mut self.control;
+        let fresh = connection.handle_part(now, packet, part, &mut |packet| push_control(control, packet));
+        while let Some((message, bytes)) = self.connections[slot].receiver.take_received() {
+            let connection = self.connections.id(slot);
+            self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
+        }
+        self.settle(now, slot as u32);
+        if fresh { Handled::Fresh } else { Handled::Here }
+    }
+
     /// A packet other than data arrived for the connection in this slot.
     fn deliver(&mut self, now: Time, slot: usize, packet: &Packet) {
         let id = slot as u32;
@@ -206,7 +224,7 @@ impl Endpoint {
         let control = &mut self.control;
         let mut reply = |packet: Packet| push_control(control, packet);
         match &packet.header {
-            Header::Data(_) => unreachable!("data takes the short way"),
+            Header::Data(_) | Header::Part(_) => unreachable!("data takes another way"),
             Header::Probe { number } => {
                 connection.handle_probe(now, packet, *number, &mut reply);
                 if connection.wants_idle_probe() {
@@ -223,13 +241,23 @@ impl Endpoint {
                 let context = self.lend(id);
                 self.connections[id as usize].handle_nack(now, nack, packet.flags);
                 self.take_back(id, context);
-                if self.connections[id as usize].take_failure() {
-                    self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
-                }
+                self.look_for_failure(slot);
             }
-            Header::Letter(letter) => {
+            Header::Letter(letter @ Letter::Custom { .. }) => {
                 let connection = self.connections.id(slot);
                 return self.events.push_back(Event::Letter { connection, letter: *letter });
+            }
+            Header::Letter(letter) => {
+                if !connection.is_one_way() {
+                    connection.record.stats.invalid += 1;
+                    return;
+                }
+                let context = self.lend(id);
+                let control = &mut self.control;
+                let connection = &mut self.connections[id as usize];
+                connection.handle_letter(now, packet, letter, &mut |packet| push_control(control, packet));
+                self.take_back(id, context);
+                self.look_for_failure(slot);
             }
             Header::Cnp => connection.handle_notification(now),
             Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. } => {
@@ -250,10 +278,22 @@ impl Endpoint {
                 self.handle_port_answer(now, answer);
             }
         }
+        self.take_finished(slot);
+        self.settle(now, id);
+    }
+
+    /// Tells of messages that a connection has finished.
+    fn take_finished(&mut self, slot: usize) {
         while let Some(message) = self.connections[slot].take_finished() {
             self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
         }
-        self.settle(now, id);
+    }
+
+    /// Tells of a connection that has given up.
+    fn look_for_failure(&mut self, slot: usize) {
+        if self.connections[slot].take_failure() {
+            self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
+        }
     }
 
     /// Time has passed: to be called at [`Endpoint::poll_timeout`] or later.
@@ -277,10 +317,12 @@ impl Endpoint {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 let context = self.lend(id);
-                self.connections[id as usize].handle_timeout(now);
+                let control = &mut self.control;
+                self.connections[id as usize].handle_timeout(now, &mut |packet| push_control(control, packet));
                 self.take_back(id, context);
-                if self.connections[id as usize].take_failure() {
-                    self.events.push_back(Event::Failed { connection: self.connections.id(id as usize) });
+                self.look_for_failure(id as usize);
+                if self.connections[id as usize].is_one_way() {
+                    self.take_finished(id as usize);
                 }
                 self.settle(now, id);
             }

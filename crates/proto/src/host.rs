@@ -44,6 +44,12 @@ impl Profile {
             ReliabilityConfig::GoBackN(config) => config.adapt_to(host),
             ReliabilityConfig::SelectiveRepeat(config) => config.adapt_to(host, &self.switch),
             ReliabilityConfig::MrcSack(config) => config.adapt_to(host, u64::from(self.transport.mtu)),
+            // Their timers are multiples of a round trip.
+            ReliabilityConfig::Partial(_)
+            | ReliabilityConfig::SdrSr(_)
+            | ReliabilityConfig::SdrNack(_)
+            | ReliabilityConfig::SdrXor(_)
+            | ReliabilityConfig::SdrMds(_) => {}
         }
     }
 }
@@ -138,6 +144,8 @@ mod tests {
                     ReliabilityConfig::GoBackN(c) => vec![c.rto],
                     ReliabilityConfig::SelectiveRepeat(c) => vec![c.rto_min, c.rto_low, c.rto_high],
                     ReliabilityConfig::MrcSack(c) => vec![c.timeout, c.timeout_max],
+                    // Multiples of a round trip, however long that is.
+                    _ => vec![],
                 };
                 assert!(timeouts.iter().all(|&timeout| timeout >= host.timer_slack), "{name}: {timeouts:?}");
                 assert_eq!(profile.transport.burst, 4, "16 KiB are four packets of 4 KiB");

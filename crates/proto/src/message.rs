@@ -30,6 +30,21 @@ pub struct Segment {
     pub last: bool,
     /// Was it sent before?
     pub again: bool,
+    /// On a one-way connection: where it belongs. `psn` is its stretch there.
+    pub whole: Option<Whole>,
+}
+
+/// Where a packet of a one-way connection belongs, in terms of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Which of the message's packets it is; of its parity packets, if it is one.
+    pub packet: u32,
+    /// How many packets the message has, parity not counted.
+    pub packets: u32,
+    /// Payload bytes of the message's last packet.
+    pub tail: u16,
+    /// Is it parity?
+    pub parity: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +93,15 @@ impl Backlog {
         let offset = (psn - posted.first) * u64::from(self.mtu);
         let length = (posted.message.bytes - offset).min(u64::from(self.mtu)) as u16;
         let last = psn + 1 == posted.end;
-        Segment { psn, message: posted.message.id, offset: Offset::new(offset), length, last, again: false }
+        Segment {
+            psn,
+            message: posted.message.id,
+            offset: Offset::new(offset),
+            length,
+            last,
+            again: false,
+            whole: None,
+        }
     }
 
     /// Takes out the first message if all its packets lie below `settled`.

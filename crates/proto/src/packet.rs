@@ -260,6 +260,29 @@ impl Data {
     }
 }
 
+/// A piece of a message on a one-way connection ([`crate::partial`]). It says by itself where it belongs, so that it may arrive in
+/// any order, and without those before it. Packed as [`Ack`] is: read its fields by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, packed(2))]
+pub struct Part {
+    /// The stretch of a message that it belongs to, as the sender counts stretches: modulo [`crate::partial::SEQUENCES`].
+    pub sequence: u32,
+    /// The sender's number for the message, which the receiver's program learns: SDR's user immediate.
+    pub message: MessageId,
+    /// Which of the message's packets it is; of its parity packets, if it is one.
+    pub packet: u32,
+    /// How many packets the message has, parity not counted.
+    pub packets: u32,
+    /// Payload bytes of the message's last packet. All other packets of a connection have the same length.
+    pub tail: u16,
+    /// Payload bytes; kept when the payload is trimmed away.
+    pub length: u16,
+    /// Where a simulated packet waited longest. No wire format carries it.
+    pub wait: Wait,
+    /// Is it parity, rather than a piece of the message itself?
+    pub parity: bool,
+}
+
 /// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
@@ -341,6 +364,8 @@ pub struct Answer {
 pub enum Header {
     /// A piece of a message.
     Data(Data),
+    /// A piece of a message on a one-way connection.
+    Part(Part),
     /// What the receiver has.
     Ack(Ack),
     /// What the receiver lacks.
@@ -363,6 +388,14 @@ pub enum Header {
     Answer(Answer),
     /// A short word from one program to another.
     Letter(Letter),
+}
+
+impl Header {
+    /// Does payload follow it, unless it is trimmed?
+    #[inline]
+    pub const fn has_payload(&self) -> bool {
+        matches!(self, Header::Data(_) | Header::Part(_))
+    }
 }
 
 /// What travels over a link.
@@ -397,7 +430,7 @@ impl Packet {
     #[inline]
     pub const fn is_control(&self) -> bool {
         match self.header {
-            Header::Data(_) => self.flags.has(Flags::TRIMMED),
+            Header::Data(_) | Header::Part(_) => self.flags.has(Flags::TRIMMED),
             // A path is probed where data goes.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
             Header::Ack(_)

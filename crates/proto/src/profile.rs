@@ -1,7 +1,7 @@
 //! A protocol is a profile: a wire format plus one answer to each of three questions, *what goes next*, *how much*,
 //! *which way*. Presets name the combinations of the papers.
 
-use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, StrackConfig};
+use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, PacedConfig, StrackConfig};
 use crate::environment::TransportConfig;
 use crate::parameter::ParameterSet;
 use crate::parameters;
@@ -99,7 +99,19 @@ pub struct Profile {
 
 impl Profile {
     /// The presets' names.
-    pub const NAMES: [&str; 7] = ["rocev2", "rocev2_sr", "uec", "strack", "strack_fast", "prime", "mrc"];
+    pub const NAMES: [&str; 11] = [
+        "rocev2",
+        "rocev2_sr",
+        "uec",
+        "strack",
+        "strack_fast",
+        "prime",
+        "mrc",
+        "sdr_sr",
+        "sdr_nack",
+        "sdr_xor",
+        "sdr_mds",
+    ];
 
     /// What a preset is, in one line.
     pub fn summary(name: &str) -> Option<&'static str> {
@@ -114,6 +126,10 @@ impl Profile {
             "mrc" => {
                 "MRC: a set of static paths per connection with probes and backups, NSCC window, SACK and trimming"
             }
+            "sdr_sr" => "SDR-RDMA for long lossy links: selective repeat by timeouts, at a fixed rate",
+            "sdr_nack" => "SDR-RDMA for long lossy links: selective repeat with NACKs, at a fixed rate",
+            "sdr_xor" => "SDR-RDMA for long lossy links: XOR parity, then selective repeat, at a fixed rate",
+            "sdr_mds" => "SDR-RDMA for long lossy links: Reed-Solomon parity, then selective repeat, at a fixed rate",
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,
         })
@@ -206,6 +222,16 @@ impl Profile {
                 congestion: CongestionConfig::Nscc(NsccConfig { per_destination: true, ..NsccConfig::default() }),
                 path: PathConfig::Mrc(MrcConfig::default()),
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
+            },
+            "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" => Profile {
+                name: name.into(),
+                // Parts and letters have bytes of their own.
+                wire: WireFormat::Uec,
+                transport: TransportConfig::default(),
+                reliability: ReliabilityConfig::named(name)?,
+                congestion: CongestionConfig::Paced(PacedConfig::default()),
+                path: PathConfig::Single(SingleConfig::default()),
+                switch: SwitchConfig { queue_bdp: 5.0, trimming: false, ..SwitchConfig::default() },
             },
             _ => return None,
         })

@@ -16,9 +16,12 @@ pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, Se
 
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
+use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
+use crate::partial::{PartialConfig, PartialReceiver, PartialSender};
+use crate::repair::{CodeKind, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig};
 use crate::units::{Bytes, Span, Time};
 
 /// A packet found lost.
@@ -99,6 +102,17 @@ pub trait Reliability: Send {
     /// # Errors
     /// If it makes no sense; the state is then unchanged.
     fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid>;
+    /// A letter of the other end arrived.
+    ///
+    /// # Errors
+    /// If it makes no sense; the state is then unchanged.
+    fn on_letter(&mut self, _now: Time, _letter: &Letter, _flags: Flags) -> Result<Settled, Invalid> {
+        Err(Invalid::BeyondSent)
+    }
+    /// Takes a letter to the other end.
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        None
+    }
     /// The deadline has passed.
     fn on_timeout(&mut self, now: Time);
     /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
@@ -158,6 +172,16 @@ pub enum ReliabilityConfig {
     SelectiveRepeat(SelectiveRepeatConfig),
     /// Out of order; what NACKs or lateness tell of; a budget of retries.
     MrcSack(MrcSackConfig),
+    /// None: bitmaps for programs (SDR-RDMA).
+    Partial(PartialConfig),
+    /// Chunks that are not acknowledged in time (SDR-RDMA).
+    SdrSr(SdrSrConfig),
+    /// Chunks that the receiver misses (SDR-RDMA).
+    SdrNack(SdrNackConfig),
+    /// XOR parity, and what it cannot repair again (SDR-RDMA).
+    SdrXor(SdrCodeConfig),
+    /// Reed-Solomon parity, and what it cannot repair again (SDR-RDMA).
+    SdrMds(SdrCodeConfig),
 }
 
 /// A sender's reliability, in place.
@@ -165,11 +189,14 @@ pub enum ReliabilityConfig {
 pub enum AnyReliability {
     GoBackN(GoBackN),
     SelectiveRepeat(SelectiveRepeat),
+    Partial(Box<PartialSender>),
+    Repair(Box<RepairSender>),
 }
 
 impl ReliabilityConfig {
     /// The names that scenario files use.
-    pub const NAMES: [&str; 3] = ["go_back_n", "selective_repeat", "mrc_sack"];
+    pub const NAMES: [&str; 8] =
+        ["go_back_n", "selective_repeat", "mrc_sack", "partial", "sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds"];
 
     /// The reliability of that name with its default parameters.
     pub fn named(name: &str) -> Option<ReliabilityConfig> {
@@ -177,6 +204,11 @@ impl ReliabilityConfig {
             "go_back_n" => ReliabilityConfig::GoBackN(GoBackNConfig::default()),
             "selective_repeat" => ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
             "mrc_sack" => ReliabilityConfig::MrcSack(MrcSackConfig::default()),
+            "partial" => ReliabilityConfig::Partial(PartialConfig::default()),
+            "sdr_sr" => ReliabilityConfig::SdrSr(SdrSrConfig::default()),
+            "sdr_nack" => ReliabilityConfig::SdrNack(SdrNackConfig::default()),
+            "sdr_xor" => ReliabilityConfig::SdrXor(SdrCodeConfig::default()),
+            "sdr_mds" => ReliabilityConfig::SdrMds(SdrCodeConfig::default()),
             _ => return None,
         })
     }
@@ -187,6 +219,11 @@ impl ReliabilityConfig {
             ReliabilityConfig::GoBackN(_) => "go_back_n",
             ReliabilityConfig::SelectiveRepeat(_) => "selective_repeat",
             ReliabilityConfig::MrcSack(_) => "mrc_sack",
+            ReliabilityConfig::Partial(_) => "partial",
+            ReliabilityConfig::SdrSr(_) => "sdr_sr",
+            ReliabilityConfig::SdrNack(_) => "sdr_nack",
+            ReliabilityConfig::SdrXor(_) => "sdr_xor",
+            ReliabilityConfig::SdrMds(_) => "sdr_mds",
         }
     }
 
@@ -196,17 +233,42 @@ impl ReliabilityConfig {
             ReliabilityConfig::GoBackN(c) => c,
             ReliabilityConfig::SelectiveRepeat(c) => c,
             ReliabilityConfig::MrcSack(c) => c,
+            ReliabilityConfig::Partial(c) => c,
+            ReliabilityConfig::SdrSr(c) => c,
+            ReliabilityConfig::SdrNack(c) => c,
+            ReliabilityConfig::SdrXor(c) | ReliabilityConfig::SdrMds(c) => c,
         }
     }
 
     /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
     /// No less than two base RTTs.
-    pub fn timeout(&self, environment: &Environment) -> Span {
+    pub fn timeout(&self, transport: &TransportConfig, environment: &Environment) -> Span {
         match self {
             ReliabilityConfig::GoBackN(c) => c.timeout(environment),
             ReliabilityConfig::SelectiveRepeat(c) => c.timeout(c.holes, environment),
             ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
+            ReliabilityConfig::Partial(_) => environment.timeout_min(),
+            other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(transport, environment)),
         }
+    }
+
+    /// SDR-RDMA's repair scheme, if it is one.
+    fn scheme(&self) -> Option<Scheme> {
+        match self {
+            ReliabilityConfig::SdrSr(c) => Some(Scheme::from(c)),
+            ReliabilityConfig::SdrNack(c) => Some(Scheme::from(c)),
+            ReliabilityConfig::SdrXor(c) => Some(Scheme::coded(c, CodeKind::Xor)),
+            ReliabilityConfig::SdrMds(c) => Some(Scheme::coded(c, CodeKind::Mds)),
+            _ => None,
+        }
+    }
+
+    /// Do its connections run one way, with letters instead of acknowledgements?
+    pub const fn is_one_way(&self) -> bool {
+        !matches!(
+            self,
+            ReliabilityConfig::GoBackN(_) | ReliabilityConfig::SelectiveRepeat(_) | ReliabilityConfig::MrcSack(_)
+        )
     }
 
     /// The sender's half for one connection.
@@ -217,15 +279,27 @@ impl ReliabilityConfig {
                 AnyReliability::SelectiveRepeat(SelectiveRepeat::new(c, transport, environment))
             }
             ReliabilityConfig::MrcSack(c) => AnyReliability::SelectiveRepeat(c.build(transport, environment)),
+            ReliabilityConfig::Partial(c) => {
+                AnyReliability::Partial(Box::new(PartialSender::new(c, transport, environment)))
+            }
+            other => {
+                let scheme = other.scheme().expect("every other one is a scheme");
+                AnyReliability::Repair(Box::new(RepairSender::new(scheme, transport, environment)))
+            }
         }
     }
 
     /// The receiver's half for one connection.
-    pub fn build_receiver(&self, transport: &TransportConfig) -> AnyReceiver {
+    pub fn build_receiver(&self, transport: &TransportConfig, environment: &Environment) -> AnyReceiver {
         match self {
             ReliabilityConfig::GoBackN(_) => AnyReceiver::GoBackN(GoBackNReceiver::new(transport)),
             ReliabilityConfig::SelectiveRepeat(c) => AnyReceiver::Selective(SelectiveReceiver::new(c, transport)),
             ReliabilityConfig::MrcSack(c) => AnyReceiver::Selective(c.build_receiver(transport)),
+            ReliabilityConfig::Partial(c) => AnyReceiver::Partial(Box::new(PartialReceiver::new(c, transport))),
+            other => {
+                let scheme = other.scheme().expect("every other one is a scheme");
+                AnyReceiver::Repair(Box::new(RepairReceiver::new(scheme, transport, environment)))
+            }
         }
     }
 }
@@ -235,6 +309,8 @@ macro_rules! each {
         match $self {
             AnyReliability::GoBackN($r) => $call,
             AnyReliability::SelectiveRepeat($r) => $call,
+            AnyReliability::Partial($r) => $call,
+            AnyReliability::Repair($r) => $call,
         }
     };
 }
@@ -282,6 +358,12 @@ impl Reliability for AnyReliability {
     }
     fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid> {
         each!(self, r => r.on_nack(now, nack, flags))
+    }
+    fn on_letter(&mut self, now: Time, letter: &Letter, flags: Flags) -> Result<Settled, Invalid> {
+        each!(self, r => r.on_letter(now, letter, flags))
+    }
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        each!(self, r => r.take_letter())
     }
     fn on_timeout(&mut self, now: Time) {
         each!(self, r => r.on_timeout(now))

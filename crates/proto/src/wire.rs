@@ -9,6 +9,7 @@
 pub mod frame;
 mod letter;
 mod mrc;
+mod part;
 mod rocev2;
 mod strack;
 mod uec;
@@ -98,10 +99,7 @@ impl Outer {
 /// The flags that travel in the network's headers. A NACK tells where the packet it describes was trimmed; that is its
 /// own business and stays in the transport header.
 const fn outer_flags(header: &Header) -> Flags {
-    match header {
-        Header::Data(_) => SWITCH_FLAGS,
-        _ => Flags::CE,
-    }
+    if header.has_payload() { SWITCH_FLAGS } else { Flags::CE }
 }
 
 /// Appends the transport header of `packet` to `out`. Payload is the caller's to add.
@@ -114,6 +112,9 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     }
     if let Header::Letter(letter) = &packet.header {
         return letter::encode(packet, letter, out);
+    }
+    if let Header::Part(part) = &packet.header {
+        return part::encode(packet, part, out);
     }
     match format {
         WireFormat::Rocev2 => rocev2::encode(packet, out),
@@ -130,8 +131,10 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
 /// # Errors
 /// If the bytes are no header of this format.
 pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
-    if bytes.first() == Some(&letter::MARK) {
-        return letter::decode(bytes);
+    match bytes.first() {
+        Some(&letter::MARK) => return letter::decode(bytes),
+        Some(&part::MARK) => return part::decode(bytes),
+        _ => {}
     }
     match format {
         WireFormat::Rocev2 => rocev2::decode(bytes),
@@ -154,8 +157,10 @@ const fn is_mrc_only(packet: &Packet) -> bool {
 /// Length in bytes of the transport header of such a packet: where its payload starts. Zero for what the format cannot say.
 pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
     let header = &packet.header;
-    if let Header::Letter(_) = header {
-        return letter::BYTES;
+    match header {
+        Header::Letter(_) => return letter::BYTES,
+        Header::Part(_) => return part::BYTES,
+        _ => {}
     }
     match format {
         WireFormat::Rocev2 => rocev2::header_bytes(header),

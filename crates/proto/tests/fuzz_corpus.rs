@@ -3,9 +3,11 @@
 mod operations;
 
 use std::path::PathBuf;
+use strandway_proto::letter::{Have, Missing};
 use strandway_proto::packet::{
-    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
+    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Part, Psn, SackBits, Wait,
 };
+use strandway_proto::partial::SEQUENCES;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, frame};
 use strandway_proto::{ConnectionId, HostId, Letter, MessageId, Packet, PathId};
@@ -40,6 +42,25 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         path: PathId::new(0, 0xffff),
         reason: NackReason::Missing,
     });
+    let have = Have {
+        sequence: SEQUENCES - 1,
+        cumulative: 64,
+        base: 128,
+        bits: SackBits::new(0x8000_0000_0000_0003),
+        newest: 191,
+        held: 1000,
+    };
+    let missing = Missing { sequence: 7, starts: [3, 9, 0], lengths: [1, 4, 0] };
+    let part = Part {
+        sequence: SEQUENCES - 1,
+        message: MessageId(9),
+        packet: (1 << 18) - 1,
+        packets: 1 << 18,
+        tail: 1,
+        length: 1,
+        wait: Wait::default(),
+        parity: false,
+    };
     let kinds = [
         ("data_first", data(0, 4096), Flags::ACK_REQUEST),
         ("data_last", data(1 << 33, 1), Flags::LAST.with(Flags::RETRANSMITTED)),
@@ -49,6 +70,9 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         ("cnp", Header::Cnp, Flags::NONE),
         ("probe", Header::Probe { number: 1 }, Flags::NONE),
         ("letter", Header::Letter(Letter::Custom { kind: 3, words: [1, 0x8000_0000, 2, 3] }), Flags::NONE),
+        ("have", Header::Letter(Letter::Have(have)), Flags::MARKED),
+        ("missing", Header::Letter(Letter::Missing(missing)), Flags::NONE),
+        ("part_last", Header::Part(part), Flags::LAST.with(Flags::RETRANSMITTED)),
     ];
     let refusal =
         Nack { psn: Psn::new(3), cumulative: Psn::new(3), path: PathId::new(1, 7), reason: NackReason::NoBuffer };

@@ -15,7 +15,7 @@ fn world(preset: &str) -> World {
         World::new(preset).without_trimming().packets(2_000).with(|profile| match &mut profile.reliability {
             ReliabilityConfig::SelectiveRepeat(config) => config.late = PATIENCE as f64,
             ReliabilityConfig::MrcSack(config) => config.reorder_min = RTT * PATIENCE,
-            ReliabilityConfig::GoBackN(_) => panic!("it repeats everything"),
+            _ => panic!("it repeats everything, or knows no order"),
         });
     world.environment.paths_in_order = 2;
     world

@@ -1,10 +1,11 @@
 //! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
 
 use proptest::prelude::*;
-use strandway_proto::Letter;
+use strandway_proto::letter::{Have, Letter, Missing};
 use strandway_proto::packet::{
-    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Psn, SackBits, Wait,
+    Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Part, Psn, SackBits, Wait,
 };
+use strandway_proto::partial::SEQUENCES;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, Outer, WireError, frame};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId};
@@ -53,15 +54,60 @@ fn header() -> impl Strategy<Value = Header> {
             .prop_map(|(port_status, number, path)| Header::Answer(Answer { port_status, number, path })),
         1 => Just(Header::Cnp),
         1 => any::<u32>().prop_map(|number| Header::Probe { number }),
-        1 => (any::<u16>(), any::<[u32; 4]>()).prop_map(|(kind, words)| Header::Letter(Letter::Custom { kind, words })),
+        2 => letter().prop_map(Header::Letter),
+        2 => part().prop_map(Header::Part),
+    ]
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let sequence = prop_oneof![Just(0), Just(SEQUENCES - 1), 0..SEQUENCES];
+    (sequence, any::<[u32; 3]>(), any::<u16>(), 0u16..60_000, any::<bool>()).prop_map(
+        |(sequence, [message, packet, packets], tail, length, parity)| {
+            let (message, wait) = (MessageId(message), Wait::default());
+            Part { sequence, message, packet, packets, tail, length, wait, parity }
+        },
+    )
+}
+
+fn letter() -> impl Strategy<Value = Letter> {
+    let have = || {
+        (any::<[u32; 4]>(), any::<u64>(), any::<u16>()).prop_map(
+            |([sequence, cumulative, base, newest], bits, held)| Have {
+                sequence,
+                cumulative,
+                base,
+                bits: SackBits::new(bits),
+                newest,
+                held,
+            },
+        )
+    };
+    prop_oneof![
+        (any::<u16>(), any::<[u32; 4]>()).prop_map(|(kind, words)| Letter::Custom { kind, words }),
+        any::<[u32; 2]>().prop_map(|[first, count]| Letter::Clear { first, count }),
+        have().prop_map(Letter::Have),
+        have().prop_map(Letter::Recovered),
+        (any::<u32>(), any::<[u32; 3]>(), any::<[u16; 3]>())
+            .prop_map(|(sequence, starts, lengths)| Letter::Missing(Missing { sequence, starts, lengths })),
+        any::<u32>().prop_map(|sequence| Letter::Ask { sequence }),
+        any::<u32>().prop_map(|sequence| Letter::Unknown { sequence }),
+        (any::<u32>(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
     ]
 }
 
 /// The packet cut down to what a format has room for.
 fn fit(format: WireFormat, packet: Packet) -> Packet {
     let Packet { connection, mut flags, mut header, .. } = packet;
-    if let Header::Letter(_) = header {
-        flags.0 &= Flags::CE.0;
+    match header {
+        Header::Letter(Letter::Custom { .. } | Letter::Clear { .. }) => flags.0 &= Flags::CE.0,
+        Header::Letter(_) => flags.0 &= Flags::CE.with(Flags::MARKED).0,
+        Header::Part(_) => {
+            let own = Flags::LAST.with(Flags::RETRANSMITTED).with(Flags::ACK_REQUEST);
+            flags.0 &= own.with(Flags::CE).with(Flags::TRIMMED).with(Flags::TRIMMED_AT_LAST_HOP).0;
+        }
+        _ => {}
+    }
+    if let Header::Letter(_) | Header::Part(_) = header {
         return Packet { flags, ..packet };
     }
     if format != WireFormat::Mrc {
@@ -102,7 +148,7 @@ fn packet() -> impl Strategy<Value = Packet> {
     (any::<[u32; 2]>(), 0u32..(1 << 24) - 3, path(), any::<u16>(), 0..=Flags::ALL.0, header()).prop_map(
         |([source, destination], connection, path, size, flags, header)| {
             let mut flags = Flags(flags);
-            if matches!(header, Header::Data(_)) && !flags.has(Flags::TRIMMED) {
+            if header.has_payload() && !flags.has(Flags::TRIMMED) {
                 flags.0 &= !Flags::TRIMMED_AT_LAST_HOP.0;
             }
             let (source, destination) = (HostId(source), HostId(destination));
@@ -143,8 +189,8 @@ proptest! {
             for other in FORMATS.into_iter().filter(|&other| other != format) {
                 // RoCEv2 and MRC share a port and no opcode.
                 let same = frame::udp_port(other) == frame::udp_port(format);
-                if same && matches!(packet.header, Header::Letter(_)) {
-                    // Letters are the same in every format; only the padding of their frames differs.
+                if same && matches!(packet.header, Header::Letter(_) | Header::Part(_)) {
+                    // Letters and parts are the same in every format; only the padding of their frames differs.
                     continue;
                 }
                 let expect = if same { WireError::Unknown } else { WireError::Foreign };

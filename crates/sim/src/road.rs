@@ -54,9 +54,14 @@ impl Transit {
     pub(crate) fn new(packet: &Packet, cargo: u32, uplinks: u32) -> Transit {
         let mut rest = word(cargo, u32::from(packet.size) << 16);
         let mut wait = 0;
-        if let Header::Data(data) = &packet.header {
+        let waited = match &packet.header {
+            Header::Data(data) => Some(data.wait),
+            Header::Part(part) => Some(part.wait),
+            _ => None,
+        };
+        if let Some(waited) = waited {
             rest |= bit::DATA;
-            wait = word(data.wait.length, data.wait.link);
+            wait = word(waited.length, waited.link);
         }
         if packet.is_control() {
             rest |= bit::CONTROL;
@@ -272,8 +277,11 @@ impl Cargo {
                 packet.flags = packet.flags.with_if(transit.rest & bit != 0, flag);
             }
         }
-        if let Header::Data(data) = &mut packet.header {
-            data.wait = Wait { length: (transit.wait >> 32) as u32, link: transit.wait as u32 };
+        let wait = Wait { length: (transit.wait >> 32) as u32, link: transit.wait as u32 };
+        match &mut packet.header {
+            Header::Data(data) => data.wait = wait,
+            Header::Part(part) => part.wait = wait,
+            _ => {}
         }
         packet
     }

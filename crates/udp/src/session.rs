@@ -370,6 +370,12 @@ fn window_psn(reliability: &ReliabilityConfig) -> u32 {
         ReliabilityConfig::MrcSack(config) => config.psn_range * 128,
         // It keeps to one path, where nothing overtakes.
         ReliabilityConfig::GoBackN(_) => 0,
+        // Bitmaps as long as their messages.
+        ReliabilityConfig::Partial(_)
+        | ReliabilityConfig::SdrSr(_)
+        | ReliabilityConfig::SdrNack(_)
+        | ReliabilityConfig::SdrXor(_)
+        | ReliabilityConfig::SdrMds(_) => 1 << 16,
     }
 }
 

@@ -4,7 +4,8 @@
 use super::record::Record;
 use super::{Connection, Replies};
 use crate::congestion::{AckSample, Congestion};
-use crate::packet::{Ack, Data, Flags, Header, Nack, NackReason, Packet};
+use crate::letter::Letter;
+use crate::packet::{Ack, Data, Flags, Header, Nack, NackReason, Packet, Part};
 use crate::path::{PathFeedback, PathSelector};
 use crate::reliability::{Receiver, Reliability, Settled};
 use crate::units::{Bytes, Span, Time};
@@ -54,6 +55,62 @@ impl Connection {
         arrival.fresh
     }
 
+    /// As [`Connection::handle_data`], for a part of a message of a one-way connection.
+    pub(crate) fn handle_part(&mut self, now: Time, packet: &Packet, part: &Part, reply: Replies<'_>) -> bool {
+        let whole = !packet.flags.has(Flags::TRIMMED);
+        let arrival = self.receiver.on_part(now, part, packet.flags);
+        let Record { stats, waits, .. } = &mut *self.record;
+        waits.arrived(part.wait);
+        stats.marked += u64::from(packet.flags.has(Flags::CE));
+        stats.trimmed += u64::from(!whole);
+        let Ok(arrival) = arrival else {
+            stats.invalid += 1;
+            stats.discarded += u64::from(whole);
+            return false;
+        };
+        if arrival.fresh {
+            stats.delivered += 1;
+            // Parity is no payload.
+            stats.delivered_bytes += if part.parity { 0 } else { u64::from(part.length) };
+            waits.last_arrival = now;
+        } else {
+            stats.duplicates += u64::from(arrival.duplicate);
+            stats.discarded += u64::from(whole && !arrival.duplicate);
+        }
+        self.letter_path = packet.path;
+        self.take_letters(now, reply);
+        arrival.fresh
+    }
+
+    /// A letter of the other end of a one-way connection arrived.
+    pub(crate) fn handle_letter(&mut self, now: Time, packet: &Packet, letter: &Letter, reply: Replies<'_>) {
+        self.letter_path = packet.path;
+        if let Letter::Ask { .. } = letter {
+            self.record.stats.invalid += u64::from(self.receiver.on_letter(now, letter).is_err());
+        } else {
+            let Ok(settled) = self.reliability.on_letter(now, letter, packet.flags) else {
+                self.record.stats.invalid += 1;
+                return;
+            };
+            self.look();
+            let marked = packet.flags.has(Flags::MARKED);
+            self.record.stats.acks += 1;
+            self.record.stats.acks_marked += u64::from(marked);
+            let feedback = if marked { PathFeedback::Marked } else { PathFeedback::Good };
+            self.path.on_feedback(now, packet.path, feedback);
+            self.after(now, settled, marked);
+        }
+        self.take_letters(now, reply);
+    }
+
+    /// Letters that either half has written leave, by the way that the last packet came.
+    pub(crate) fn take_letters(&mut self, now: Time, reply: Replies<'_>) {
+        while let Some((letter, flags)) = self.reliability.take_letter().or_else(|| self.receiver.take_letter()) {
+            let path = self.path.reply_path(now, self.letter_path);
+            reply(self.control(path, flags, Header::Letter(letter)));
+        }
+    }
+
     pub(crate) fn handle_probe(&mut self, now: Time, packet: &Packet, number: u32, reply: Replies<'_>) {
         let (ack, flags) = self.receiver.on_probe(number, packet.path, packet.flags.has(Flags::CE));
         let path = self.path.reply_path(now, packet.path);
@@ -88,6 +145,7 @@ impl Connection {
         if let Some(rtt) = settled.rtt.filter(|&rtt| rtt < self.base_rtt) {
             self.base_rtt = rtt;
             self.reliability.on_base_rtt(rtt);
+            self.receiver.on_base_rtt(rtt);
             self.look();
         }
         if settled.packets > 0 {

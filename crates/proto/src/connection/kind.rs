@@ -21,6 +21,8 @@ pub(crate) struct Kind {
     pub(super) paces: bool,
     /// Bad paths are probed while nothing is sent, too.
     pub(super) probes_idle: bool,
+    /// Letters take the place of acknowledgements.
+    pub(crate) is_one_way: bool,
     /// Connections to one host share one window.
     pub(crate) shares_window: bool,
     /// Congestion control and path selector start afresh after this much idleness; `None`: never.
@@ -53,6 +55,7 @@ impl Kind {
             watches_paths: mrc.is_some() || matches!(profile.path, PathConfig::Custom(_)),
             paces,
             probes_idle: mrc.is_some_and(|config| config.probe_idle),
+            is_one_way: profile.reliability.is_one_way(),
             shares_window,
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),
             mrc,

@@ -181,7 +181,7 @@ impl Endpoint {
             size: kind.profile.transport.control as u16,
             tries: 0,
             timer: Time::NEVER,
-            again: kind.profile.reliability.timeout(&kind.environment),
+            again: kind.profile.reliability.timeout(&kind.profile.transport, &kind.environment),
         };
         *self.connections.seat_mut(slot) = Seat::Closing(Box::new(closing));
         self.say_close(now, slot);
@@ -273,9 +273,9 @@ impl Endpoint {
                 self.say_closed(packet, reply_to);
                 Handled::Here
             }
-            Header::Data(_) | Header::Probe { .. } | Header::Letter(_) if opens => Handled::Unknown,
+            Header::Data(_) | Header::Part(_) | Header::Probe { .. } | Header::Letter(_) if opens => Handled::Unknown,
             // The peer may not know that it is closed.
-            Header::Data(_) | Header::Letter(_) if id.is_by_source() => {
+            Header::Data(_) | Header::Part(_) | Header::Letter(_) if id.is_by_source() => {
                 self.say_closed(packet, id.by_receiver());
                 self.stray()
             }

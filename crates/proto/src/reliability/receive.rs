@@ -1,7 +1,11 @@
 //! The receiver's half of reliability: what to tell the sender, what to tell the application.
 
 use super::{GoBackNReceiver, Invalid, Received, SelectiveReceiver};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, PathId};
+use crate::letter::Letter;
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
+use crate::partial::PartialReceiver;
+use crate::repair::RepairReceiver;
+use crate::units::{Span, Time};
 
 /// What one arrival calls for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +30,32 @@ pub trait Receiver {
         path: PathId,
         answer: &mut Option<(Header, Flags)>,
     ) -> Result<Arrival, Invalid>;
+    /// A part of a message arrived, whole or trimmed (see its flags).
+    ///
+    /// # Errors
+    /// If it belongs to no message that there can be; the state is then unchanged.
+    fn on_part(&mut self, _now: Time, _part: &Part, _flags: Flags) -> Result<Arrival, Invalid> {
+        Err(Invalid::BeyondWindow)
+    }
+    /// A letter of the sender arrived.
+    ///
+    /// # Errors
+    /// If it makes no sense; the state is then unchanged.
+    fn on_letter(&mut self, _now: Time, _letter: &Letter) -> Result<(), Invalid> {
+        Err(Invalid::BeyondWindow)
+    }
+    /// Takes a letter to the sender.
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        None
+    }
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+    /// The deadline has passed.
+    fn on_timeout(&mut self, _now: Time) {}
+    /// A measured round trip shorter than all before lowers what timers build on.
+    fn on_base_rtt(&mut self, _base_rtt: Span) {}
     /// A probe of this number arrived: what to answer. The answer's `acked` echoes the number's low 24 bits.
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags);
     /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
@@ -49,6 +79,8 @@ pub trait Receiver {
 pub enum AnyReceiver {
     GoBackN(GoBackNReceiver),
     Selective(SelectiveReceiver),
+    Partial(Box<PartialReceiver>),
+    Repair(Box<RepairReceiver>),
 }
 
 macro_rules! each {
@@ -56,6 +88,8 @@ macro_rules! each {
         match $self {
             AnyReceiver::GoBackN($r) => $call,
             AnyReceiver::Selective($r) => $call,
+            AnyReceiver::Partial($r) => $call,
+            AnyReceiver::Repair($r) => $call,
         }
     };
 }
@@ -70,6 +104,24 @@ impl Receiver for AnyReceiver {
         answer: &mut Option<(Header, Flags)>,
     ) -> Result<Arrival, Invalid> {
         each!(self, r => r.on_data(data, flags, path, answer))
+    }
+    fn on_part(&mut self, now: Time, part: &Part, flags: Flags) -> Result<Arrival, Invalid> {
+        each!(self, r => r.on_part(now, part, flags))
+    }
+    fn on_letter(&mut self, now: Time, letter: &Letter) -> Result<(), Invalid> {
+        each!(self, r => r.on_letter(now, letter))
+    }
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        each!(self, r => r.take_letter())
+    }
+    fn deadline(&self) -> Time {
+        each!(self, r => r.deadline())
+    }
+    fn on_timeout(&mut self, now: Time) {
+        each!(self, r => r.on_timeout(now))
+    }
+    fn on_base_rtt(&mut self, base_rtt: Span) {
+        each!(self, r => r.on_base_rtt(base_rtt))
     }
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags) {
         each!(self, r => r.on_probe(number, path, marked))

@@ -103,6 +103,7 @@ fn mac(plane: u8, host: HostId) -> [u8; 6] {
 fn payload(packet: &Packet) -> usize {
     match packet.header {
         Header::Data(data) if !packet.flags.has(Flags::TRIMMED) => usize::from(data.length),
+        Header::Part(part) if !packet.flags.has(Flags::TRIMMED) => usize::from(part.length),
         _ => 0,
     }
 }
@@ -126,7 +127,7 @@ fn trailing(format: WireFormat, packet: &Packet) -> usize {
 
 /// Differentiated services and ECN bits of `packet`.
 fn traffic_class(packet: &Packet) -> Result<u8, WireError> {
-    let is_data = matches!(packet.header, Header::Data(_));
+    let is_data = packet.header.has_payload();
     let trimmed = is_data && packet.flags.has(Flags::TRIMMED);
     let at_last_hop = is_data && packet.flags.has(Flags::TRIMMED_AT_LAST_HOP);
     let dscp = match (trimmed, at_last_hop) {
@@ -193,7 +194,7 @@ pub fn write_within(
     out[start + ETHERNET + IPV6 + 6..][..2].copy_from_slice(&sum.to_be_bytes());
     let headers = out.len() - start;
     let whole = headers + trailing;
-    if !matches!(packet.header, Header::Data(_)) || packet.flags.has(Flags::TRIMMED) {
+    if !packet.header.has_payload() || packet.flags.has(Flags::TRIMMED) {
         // Nothing but the empty ICRC follows: write it, so that the capture of a control packet is complete.
         out.resize(start + whole, 0);
     }
@@ -313,7 +314,7 @@ pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
 
 /// The facts that switches write, from the traffic class.
 fn switch_flags(traffic_class: u8, header: &Header) -> Result<Flags, WireError> {
-    let is_data = matches!(header, Header::Data(_));
+    let is_data = header.has_payload();
     let flags = match (traffic_class >> 2, is_data) {
         (DSCP_TRIMMED, true) => Flags::TRIMMED,
         (DSCP_TRIMMED_AT_LAST_HOP, true) => Flags::TRIMMED.with(Flags::TRIMMED_AT_LAST_HOP),

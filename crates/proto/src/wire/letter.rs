@@ -6,53 +6,150 @@
 //! ```text
 //! byte 0       0xfe
 //! byte 1       version, 1
-//! bytes 2-3    which letter: 0 custom
+//! bytes 2-3    which letter: 0 custom, 1 clear, 2 have, 3 recovered, 4 missing, 5 ask, 6 unknown, 7 over
 //! bytes 4-7    connection, as the receiver numbers it
-//! bytes 8-27   what the letter says
+//! bytes 8-     what the letter says, and zeros up to 34 bytes
 //!
 //! custom       kind 2, zero 2, words 4 times 4
+//! clear        first 4, count 4
+//! have         sequence 4, cumulative 4, base 4, bits 8, newest 4, held 2; recovered the same
+//! missing      sequence 4, starts 3 times 4, lengths 3 times 2
+//! ask          sequence 4; unknown the same
+//! over         sequence 4, whole 1 (0 or 1)
 //! ```
+//!
+//! Letters between the ends of a one-way connection ("have" and those after it) may carry an echo of CE, in the top bit of bytes 2-3.
 
 use super::{Reader, WireError, bare};
-use crate::letter::Letter;
-use crate::packet::{Header, Packet};
+use crate::letter::{Have, Letter, Missing};
+use crate::packet::{Flags, Header, Packet, SackBits};
 
 /// What a letter begins with.
 pub(super) const MARK: u8 = 0xfe;
 const VERSION: u8 = 1;
 const CUSTOM: u16 = 0;
+const CLEAR: u16 = 1;
+const HAVE: u16 = 2;
+const RECOVERED: u16 = 3;
+const MISSING: u16 = 4;
+const ASK: u16 = 5;
+const UNKNOWN: u16 = 6;
+const OVER: u16 = 7;
+/// The echo of CE.
+const MARKED: u16 = 0x8000;
 
 /// Bytes of a letter.
-pub(super) const BYTES: usize = 28;
+pub(super) const BYTES: usize = 34;
 
-/// Appends a letter to `out`. A letter has no flags of its own.
+const fn number(letter: &Letter) -> u16 {
+    match letter {
+        Letter::Custom { .. } => CUSTOM,
+        Letter::Clear { .. } => CLEAR,
+        Letter::Have(_) => HAVE,
+        Letter::Recovered(_) => RECOVERED,
+        Letter::Missing(_) => MISSING,
+        Letter::Ask { .. } => ASK,
+        Letter::Unknown { .. } => UNKNOWN,
+        Letter::Over { .. } => OVER,
+    }
+}
+
+/// Appends a letter to `out`.
 pub(super) fn encode(packet: &Packet, letter: &Letter, out: &mut Vec<u8>) -> Result<(), WireError> {
-    if packet.flags.0 & !super::outer_flags(&packet.header).0 != 0 {
+    let number = number(letter);
+    let echoes = number >= HAVE;
+    let own = Flags::NONE.with_if(echoes, Flags::MARKED);
+    if packet.flags.0 & !super::outer_flags(&packet.header).0 & !own.0 != 0 {
         return Err(WireError::Unencodable);
     }
-    let Letter::Custom { kind, words } = letter;
+    let mark = if packet.flags.has(Flags::MARKED) { MARKED } else { 0 };
+    let end = out.len() + BYTES;
     out.extend_from_slice(&[MARK, VERSION]);
-    out.extend_from_slice(&CUSTOM.to_be_bytes());
-    out.extend_from_slice(&packet.connection.0.to_be_bytes());
-    out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&[0; 2]);
-    words.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+    out.extend_from_slice(&(number | mark).to_be_bytes());
+    let mut word = |word: u32| out.extend_from_slice(&word.to_be_bytes());
+    word(packet.connection.0);
+    match *letter {
+        Letter::Custom { kind, words } => {
+            word(u32::from(kind) << 16);
+            words.into_iter().for_each(word);
+        }
+        Letter::Clear { first, count } => {
+            word(first);
+            word(count);
+        }
+        Letter::Have(have) | Letter::Recovered(have) => {
+            word(have.sequence);
+            word(have.cumulative);
+            word(have.base);
+            let bits = { have.bits }.get();
+            word((bits >> 32) as u32);
+            word(bits as u32);
+            word(have.newest);
+            out.extend_from_slice(&{ have.held }.to_be_bytes());
+        }
+        Letter::Missing(missing) => {
+            word(missing.sequence);
+            { missing.starts }.into_iter().for_each(word);
+            { missing.lengths }.into_iter().for_each(|length| out.extend_from_slice(&length.to_be_bytes()));
+        }
+        Letter::Ask { sequence } | Letter::Unknown { sequence } => word(sequence),
+        Letter::Over { sequence, whole } => {
+            word(sequence);
+            out.push(u8::from(whole));
+        }
+    }
+    out.resize(end, 0);
     Ok(())
 }
 
 /// Reads a letter.
 pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
+    let bytes = bytes.get(..BYTES).ok_or(WireError::Short)?;
     let mut reader = Reader::new(bytes);
     if reader.u8()? != MARK || reader.u8()? != VERSION {
         return Err(WireError::Unknown);
     }
     let which = reader.u16()?;
+    let (number, marked) = (which & !MARKED, which & MARKED != 0);
     let connection = reader.u32()?;
-    if which != CUSTOM {
-        return Err(WireError::Unknown);
+    let letter = match number {
+        CUSTOM => {
+            let kind = reader.u16()?;
+            reader.zeros::<2>()?;
+            Letter::Custom { kind, words: [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?] }
+        }
+        CLEAR => Letter::Clear { first: reader.u32()?, count: reader.u32()? },
+        HAVE => Letter::Have(have(&mut reader)?),
+        RECOVERED => Letter::Recovered(have(&mut reader)?),
+        MISSING => Letter::Missing(Missing {
+            sequence: reader.u32()?,
+            starts: [reader.u32()?, reader.u32()?, reader.u32()?],
+            lengths: [reader.u16()?, reader.u16()?, reader.u16()?],
+        }),
+        ASK => Letter::Ask { sequence: reader.u32()? },
+        UNKNOWN => Letter::Unknown { sequence: reader.u32()? },
+        OVER => {
+            let sequence = reader.u32()?;
+            match reader.u8()? {
+                whole @ 0..=1 => Letter::Over { sequence, whole: whole == 1 },
+                _ => return Err(WireError::Inconsistent),
+            }
+        }
+        _ => return Err(WireError::Unknown),
+    };
+    if reader.rest.iter().any(|&byte| byte != 0) || marked && number < HAVE {
+        return Err(WireError::Inconsistent);
     }
-    let kind = reader.u16()?;
-    reader.zeros::<2>()?;
-    let words = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
-    Ok(bare(connection, 0, Header::Letter(Letter::Custom { kind, words })))
+    Ok(bare(connection, Flags::NONE.with_if(marked, Flags::MARKED).0, Header::Letter(letter)))
+}
+
+fn have(reader: &mut Reader<'_>) -> Result<Have, WireError> {
+    Ok(Have {
+        sequence: reader.u32()?,
+        cumulative: reader.u32()?,
+        base: reader.u32()?,
+        bits: SackBits::new(reader.u64()?),
+        newest: reader.u32()?,
+        held: reader.u16()?,
+    })
 }

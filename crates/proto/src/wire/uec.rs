@@ -41,7 +41,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 20,
         Header::Cnp => 8,
         Header::Probe { .. } => 12,
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) => 0,
+        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) => 0,
     }
 }
 
@@ -52,7 +52,9 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Nack(_) => (NACK, 0),
         Header::Cnp => (CNP, 0),
         Header::Probe { .. } => (PROBE, 0),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) => return Err(WireError::Unencodable),
+        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) => {
+            return Err(WireError::Unencodable);
+        }
     };
     let flags = (packet.flags.0 & !outer_flags(&packet.header).0) as u8;
     out.extend_from_slice(&[VERSION << 4 | kind, flags]);
@@ -83,7 +85,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => {}
         Header::Probe { number } => word(number),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) => {}
+        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) => {}
     }
     Ok(())
 }

@@ -52,6 +52,13 @@ pub(crate) struct Outage {
     pub(crate) until: Time,
 }
 
+/// The presets whose receivers acknowledge packets by their PSNs; `tests/repair.rs` sees to the others.
+pub(crate) fn acknowledged() -> impl Iterator<Item = &'static str> {
+    Profile::NAMES
+        .into_iter()
+        .filter(|name| !Profile::preset(name).expect("a preset for every name").reliability.is_one_way())
+}
+
 /// Two endpoints and what lies between them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {

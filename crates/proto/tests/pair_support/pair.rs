@@ -49,7 +49,7 @@ impl<'a> Pair<'a> {
             rules,
             chance: world.chance,
             random,
-            seen: [0; 7],
+            seen: [0; 8],
             times: BTreeMap::new(),
             trimming: world.environment.trimming,
         };

@@ -37,7 +37,7 @@ const KINDS: [&str; 8] = ["data", "ack", "nack", "cnp", "probe", "operation", "a
 
 fn kind_of(packet: &Packet) -> usize {
     match packet.header {
-        Header::Data(_) => 0,
+        Header::Data(_) | Header::Part(_) => 0,
         Header::Ack(_) => 1,
         Header::Nack(_) => 2,
         Header::Cnp => 3,
@@ -80,7 +80,7 @@ pub(super) struct Wire {
     pub(super) chance: Chance,
     pub(super) random: Random,
     /// Packets other than data seen so far, by kind.
-    pub(super) seen: [u64; 7],
+    pub(super) seen: [u64; 8],
     /// How often each data packet was seen, by side, connection and PSN.
     pub(super) times: BTreeMap<(usize, u32, u32), u32>,
     pub(super) trimming: bool,

@@ -8,7 +8,7 @@ use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Endpoint, Handled, PathId, Ports};
+use strandway_proto::{Endpoint, Handled, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
@@ -285,13 +285,10 @@ impl Slice<'_> {
         let plane = usize::from(packet.path.port());
         assert!(free.control >> plane & 1 == 1, "an endpoint sends only by ports that are free");
         match packet.header {
-            Header::Data(data) => {
-                let slot = plane * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
-                self.paths[slot].sent += 1;
-                let last = packet.flags.has(Flags::LAST);
-                if (last || data.offset.get() == 0) && !packet.flags.has(Flags::RETRANSMITTED) {
-                    self.note_progress(h, data.message.0, now, last);
-                }
+            Header::Data(data) => self.note_data(h, &packet, data.message.0, data.offset.get() == 0, now),
+            // Parity is neither the beginning nor the end of its message.
+            Header::Part(part) => {
+                self.note_data(h, &packet, { part.message }.0, part.packet == 0 && !part.parity, now);
             }
             Header::Ack(_) => self.packets.acks += 1,
             Header::Nack(_) => self.packets.nacks += 1,
@@ -306,6 +303,17 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
+    }
+
+    /// A packet of a message leaves; `first` is whether it is the message's first one.
+    #[inline]
+    fn note_data(&mut self, h: usize, packet: &Packet, message: u32, first: bool, now: u64) {
+        let slot = usize::from(packet.path.port()) * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
+        self.paths[slot].sent += 1;
+        let last = packet.flags.has(Flags::LAST);
+        if (last || first) && !packet.flags.has(Flags::RETRANSMITTED) {
+            self.note_progress(h, message, now, last);
+        }
     }
 }
 

@@ -174,6 +174,7 @@ impl Slice<'_> {
     pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
         let profile = match packet.header {
             Header::Data(data) => self.all_programs.profile_of(data.message.0),
+            Header::Part(part) => self.all_programs.profile_of({ part.message }.0),
             // Programs of one's own use the run's profile for what they open.
             _ => 0,
         };

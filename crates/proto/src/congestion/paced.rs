@@ -1,0 +1,42 @@
+//! A rate that never changes: for paths whose capacity is leased, and for comparisons with models that know no congestion.
+
+use super::{AckSample, Congestion, LossSample};
+use crate::environment::Environment;
+use crate::parameters;
+use crate::units::{Bytes, Rate, Time};
+
+parameters! {
+    /// A rate that never changes, and no window.
+    pub struct PacedConfig {
+        /// The rate; zero, or more than the NIC has, stands for the NIC's line rate.
+        rate: Rate = Rate(0), 0.0..=1.0e14, "SDR-RDMA has no congestion control: its model sends at line rate";
+    }
+}
+
+/// A rate that never changes, and no window.
+#[derive(Clone, Copy, Debug)]
+pub struct Paced {
+    /// `None` at line rate, where there is nothing to pace.
+    rate: Option<Rate>,
+}
+
+impl Paced {
+    /// The rate in this environment.
+    pub const fn new(config: &PacedConfig, environment: &Environment) -> Paced {
+        let line = environment.rate;
+        let asked = config.rate;
+        Paced { rate: if asked.0 == 0 || asked.0 >= line.0 { None } else { Some(asked) } }
+    }
+}
+
+impl Congestion for Paced {
+    fn on_ack(&mut self, _: &AckSample) {}
+    fn on_loss(&mut self, _: &LossSample) {}
+    fn window(&self) -> Bytes {
+        // Sums with a packet's size still fit.
+        Bytes(u64::MAX / 2)
+    }
+    fn rate(&mut self, _: Time) -> Option<Rate> {
+        self.rate
+    }
+}

@@ -1,0 +1,97 @@
+//! Partial completion: one-way connections that acknowledge nothing, place every packet, and show what has come.
+//!
+//! The base layer of SDR-RDMA (Khalilov et al., arXiv 2505.05366, sections 2 to 5). A message travels as one or more *stretches*. A
+//! stretch takes a slot at each end, in order: the sender's i-th stretch lands in the receiver's i-th receive. Which packets and
+//! chunks of it are there, [`Progress`] shows. What is to be done about the others, the layer above decides
+//! ([`crate::repair`], or a program of one's own).
+//!
+//! | SDR's call | here |
+//! |---|---|
+//! | `context_create`, `qp_create`, `qp_info_get`, `qp_connect` | [`Endpoint::open`](crate::Endpoint::open) with the reliability `partial` |
+//! | `mr_reg` | the world's: an endpoint holds no bytes |
+//! | `send_stream_start`, `send_stream_continue`, `send_stream_end` | [`Endpoint::begin_stream`](crate::Endpoint::begin_stream), [`Endpoint::push_stream`](crate::Endpoint::push_stream), [`Endpoint::end_stream`](crate::Endpoint::end_stream) |
+//! | `send_post`, `send_poll` | [`Endpoint::post`](crate::Endpoint::post), [`Event::Sent`](crate::Event::Sent) |
+//! | `recv_post` | [`Endpoint::expect`](crate::Endpoint::expect) |
+//! | `recv_bitmap_get`, `recv_imm_get` | [`Endpoint::progress`](crate::Endpoint::progress) |
+//! | `recv_complete` | [`Endpoint::complete`](crate::Endpoint::complete) |
+
+mod config;
+mod progress;
+mod receiving;
+mod sending;
+
+pub use config::{PartialConfig, PartialReceiver, PartialSender};
+pub use progress::{Inserted, Progress};
+pub use receiving::{Placed, ReceiveTable};
+pub use sending::{SendTable, Stretch};
+
+use crate::packet::{Ack, PathId, Psn, SackBits};
+
+/// Slots of a connection, at each end: so many stretches may be under way. SDR-RDMA, section 3.2: 10 bits.
+pub const SLOTS: u64 = 1 << 10;
+
+/// Stretches are counted modulo this on the wire: a slot's 10 bits and a generation's 16 (ours; SDR-RDMA has 4 generations).
+pub const SEQUENCES: u32 = 1 << 26;
+
+/// A message of a one-way connection has at most so many packets: 4 TiB at 4 KiB. Ours.
+pub const PACKETS_MAX: u32 = 1 << 30;
+
+/// All slots are taken: try again when one has become free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+impl core::fmt::Display for Busy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "all {SLOTS} slots are taken: try again when one of them is complete")
+    }
+}
+
+impl core::error::Error for Busy {}
+
+/// A count of stretches as it travels.
+#[inline]
+pub(crate) const fn truncated(full: u64) -> u32 {
+    (full % SEQUENCES as u64) as u32
+}
+
+/// The count nearest to `near` that travels as `sequence`.
+#[inline]
+pub(crate) const fn extend(sequence: u32, near: u64) -> u64 {
+    let modulus = SEQUENCES as u64;
+    let ahead = (sequence as u64).wrapping_sub(near) % modulus;
+    if ahead < modulus / 2 || near + ahead < modulus { near + ahead } else { near + ahead - modulus }
+}
+
+/// What a connection that acknowledges nothing answers a probe with.
+pub(crate) const fn nothing_acknowledged(path: PathId) -> Ack {
+    let (none, sack) = (Psn::new(0), SackBits::new(0));
+    Ack { cumulative: none, sack_base: none, sack, acked: none, path, received: 0, out_of_order: 0 }
+}
+
+/// How many chunks of `chunk` packets so many packets are.
+#[inline]
+pub(crate) const fn chunks_of(packets: u32, chunk: u32) -> u32 {
+    packets.div_ceil(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_truncated_count_extends_to_the_full_one(near in 0u64..1 << 40, away in -30_000_000i64..30_000_000) {
+            let full = near as i64 + away;
+            prop_assume!(full >= 0);
+            prop_assert_eq!(extend(truncated(full as u64), near), full as u64);
+        }
+    }
+
+    #[test]
+    fn counts_wrap_at_their_ends() {
+        let last = u64::from(SEQUENCES) - 1;
+        assert_eq!((truncated(last), truncated(last + 1)), (SEQUENCES - 1, 0));
+        assert_eq!((extend(0, last), extend(SEQUENCES - 1, last + 1)), (last + 1, last));
+    }
+}

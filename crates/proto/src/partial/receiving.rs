@@ -1,0 +1,204 @@
+//! The receiver's table: a slot for each receive, which of them are open, and what has come.
+
+use super::{Busy, Inserted, PACKETS_MAX, Progress, SLOTS};
+use crate::packet::{MessageId, Part};
+use crate::reliability::Invalid;
+
+/// What came of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It belongs into the stretch: this packet of it, which was not there.
+    Fresh {
+        /// The chunk that it completed, if it did.
+        chunk: Option<u32>,
+    },
+    /// It was there.
+    Duplicate,
+    /// Its stretch is over, and was whole or not: nothing is to be written.
+    Late {
+        /// Was the stretch whole when it was completed?
+        whole: bool,
+    },
+    /// No receive is posted for it (yet).
+    NotExpected,
+}
+
+/// What a slot's last user left: a word that answers late packets.
+#[derive(Clone, Copy, Debug)]
+struct Tombstone {
+    sequence: u64,
+    whole: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    open: Option<Box<Open>>,
+    last: Option<Tombstone>,
+}
+
+#[derive(Debug)]
+struct Open {
+    sequence: u64,
+    message: Option<MessageId>,
+    progress: Progress,
+}
+
+/// The receives of one connection. Bytes that come for one that is closed are late and belong nowhere.
+#[derive(Debug)]
+pub struct ReceiveTable {
+    mtu: u32,
+    chunk: u32,
+    slots: Vec<Slot>,
+    /// The next receive to post.
+    next: u64,
+    /// The newest stretch seen: those of later packets are counted from here.
+    near: u64,
+}
+
+impl ReceiveTable {
+    /// An empty table: `mtu` bytes to a packet, `chunk` packets to a chunk.
+    pub const fn new(mtu: u32, chunk: u32) -> ReceiveTable {
+        ReceiveTable { mtu, chunk, slots: Vec::new(), next: 0, near: 0 }
+    }
+
+    /// The count of a stretch as it travelled in 26 bits.
+    #[inline]
+    pub fn full(&self, sequence: u32) -> u64 {
+        super::extend(sequence, self.near)
+    }
+
+    fn slot_mut(&mut self, sequence: u64) -> &mut Slot {
+        let at = (sequence % SLOTS) as usize;
+        if self.slots.len() <= at {
+            // Slots are used in order: a connection with few messages has few.
+            self.slots.resize_with((at + 1).next_power_of_two(), Slot::default);
+        }
+        &mut self.slots[at]
+    }
+
+    #[inline]
+    fn open_at(&self, sequence: u64) -> Option<&Open> {
+        let open = self.slots.get((sequence % SLOTS) as usize)?.open.as_deref()?;
+        (open.sequence == sequence).then_some(open)
+    }
+
+    /// Posts the next receive: room for so many packets.
+    ///
+    /// # Errors
+    /// If its slot is taken.
+    pub fn expect(&mut self, packets: u32) -> Result<u64, Busy> {
+        let (sequence, chunk) = (self.next, self.chunk);
+        let slot = self.slot_mut(sequence);
+        if slot.open.is_some() {
+            return Err(Busy);
+        }
+        slot.open = Some(Box::new(Open { sequence, message: None, progress: Progress::new(packets, chunk) }));
+        self.next += 1;
+        Ok(sequence)
+    }
+
+    /// Opens the receive of a stretch that has begun to arrive, where receives are posted by rule rather than one by one. False if
+    /// its slot is taken, or it is over.
+    pub fn open(&mut self, sequence: u64, packets: u32) -> bool {
+        let chunk = self.chunk;
+        let slot = self.slot_mut(sequence);
+        if slot.open.is_some() || slot.last.is_some_and(|last| last.sequence >= sequence) {
+            return false;
+        }
+        slot.open = Some(Box::new(Open { sequence, message: None, progress: Progress::new(packets, chunk) }));
+        self.next = self.next.max(sequence + 1);
+        true
+    }
+
+    /// Receives posted so far.
+    pub const fn posted(&self) -> u64 {
+        self.next
+    }
+
+    /// What became of a stretch that is over, as far as its slot remembers: was it whole?
+    #[inline]
+    pub fn over(&self, sequence: u64) -> Option<bool> {
+        let last = self.slots.get((sequence % SLOTS) as usize)?.last?;
+        (last.sequence == sequence).then_some(last.whole)
+    }
+
+    /// Does a part make sense by itself: as long as its place says, and of a packet that its message has?
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, part: &Part) -> Result<(), Invalid> {
+        let Part { packet, packets, tail, length, parity, .. } = *part;
+        let last = !parity && packet.checked_add(1) == Some(packets);
+        let expected = if last { u32::from(tail) } else { self.mtu };
+        let fits = (parity || packet < packets) && (1..=PACKETS_MAX).contains(&packets) && u32::from(tail) <= self.mtu;
+        if fits && u32::from(length) == expected { Ok(()) } else { Err(Invalid::BeyondWindow) }
+    }
+
+    /// A part of this stretch has come, packet `packet` of it; `packets` is how many the stretch has, by what the part says.
+    ///
+    /// # Errors
+    /// If the stretch has no such packet: nothing is changed then.
+    #[inline]
+    pub fn place(&mut self, sequence: u64, packet: u32, packets: u32, message: MessageId) -> Result<Placed, Invalid> {
+        let Some(slot) = self.slots.get_mut((sequence % SLOTS) as usize) else { return Ok(Placed::NotExpected) };
+        let Some(open) = slot.open.as_deref_mut().filter(|open| open.sequence == sequence) else {
+            return Ok(match slot.last {
+                Some(last) if last.sequence == sequence => Placed::Late { whole: last.whole },
+                Some(last) if last.sequence > sequence => Placed::Late { whole: true },
+                _ => Placed::NotExpected,
+            });
+        };
+        if packet >= packets || packets > open.progress.packets() {
+            return Err(Invalid::BeyondWindow);
+        }
+        match open.message {
+            None => {
+                // A send may be shorter than its receive.
+                open.progress.shorten(packets);
+                open.message = Some(message);
+            }
+            Some(known) if known != message || open.progress.packets() != packets => return Err(Invalid::BeyondWindow),
+            Some(_) => {}
+        }
+        let inserted = open.progress.insert(packet);
+        self.near = self.near.max(sequence);
+        Ok(match inserted {
+            Inserted::Duplicate => Placed::Duplicate,
+            Inserted::Packet => Placed::Fresh { chunk: None },
+            Inserted::Chunk(chunk) => Placed::Fresh { chunk: Some(chunk) },
+        })
+    }
+
+    /// What has come of an open receive.
+    #[inline]
+    pub fn progress(&self, sequence: u64) -> Option<&Progress> {
+        self.open_at(sequence).map(|open| &open.progress)
+    }
+
+    /// The sender's number of the message that an open receive takes, once the first packet has come.
+    pub fn message(&self, sequence: u64) -> Option<MessageId> {
+        self.open_at(sequence)?.message
+    }
+
+    /// A stretch is over, wholly received or rebuilt, whether its receive has begun or not: nothing is written any more.
+    pub fn bury(&mut self, sequence: u64) {
+        let slot = self.slot_mut(sequence);
+        if slot.open.as_ref().is_some_and(|open| open.sequence == sequence) {
+            slot.open = None;
+        }
+        if slot.last.is_none_or(|last| last.sequence < sequence) {
+            slot.last = Some(Tombstone { sequence, whole: true });
+        }
+    }
+
+    /// The caller is done with a receive, with holes or without: nothing is written any more. What had come; `None` if it is not
+    /// open.
+    pub fn complete(&mut self, sequence: u64, whole: bool) -> Option<Progress> {
+        let slot = self.slots.get_mut((sequence % SLOTS) as usize)?;
+        if slot.open.as_ref()?.sequence != sequence {
+            return None;
+        }
+        slot.last = Some(Tombstone { sequence, whole });
+        slot.open.take().map(|open| open.progress)
+    }
+}

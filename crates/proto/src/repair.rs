@@ -1,0 +1,119 @@
+//! Repair: reliability in software over one-way connections, as SDR-RDMA has it (arXiv 2505.05366, section 4).
+//!
+//! A scheme is a program over the calls of [`crate::partial`] and nothing else: its sender pushes chunks of stretches, its receiver
+//! looks at the bitmaps, and the two write each other letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
+//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`). Parity is *named* here; the
+//! world that has bytes computes it.
+
+mod acknowledge;
+mod code;
+mod holes;
+mod layout;
+mod receiver;
+mod sender;
+mod timers;
+
+pub use code::{Code, CodeKind, parity_of};
+pub use layout::{Group, Layout};
+pub use receiver::RepairReceiver;
+pub use sender::RepairSender;
+
+use crate::environment::Environment;
+use crate::environment::TransportConfig;
+use crate::parameters;
+use crate::units::{Bytes, Span};
+
+parameters! {
+    /// SDR-RDMA's selective repeat by timeouts: what the receiver has not told of in time goes again.
+    pub struct SdrSrConfig {
+        /// Packets of a chunk: what is acknowledged and sent again.
+        chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
+        /// The retransmission timeout is one round trip and this many more.
+        alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+    }
+}
+
+parameters! {
+    /// SDR-RDMA's selective repeat with NACKs: the receiver names holes, and timeouts stand behind it.
+    pub struct SdrNackConfig {
+        /// Packets of a chunk: what is acknowledged and sent again.
+        chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
+        /// The retransmission timeout is one round trip and this many more.
+        alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// A chunk is lost when one that is this many chunks behind it is complete; two more for each port.
+        reorder: u32 = 4, 0.0..=1000000.0, "ours: SDR-RDMA has no detector";
+    }
+}
+
+parameters! {
+    /// SDR-RDMA's erasure coding: parity repairs what it can, selective repeat the rest.
+    pub struct SdrCodeConfig {
+        /// Data chunks of a submessage.
+        k: u32 = 32, 1.0..=254.0, "SDR-RDMA, section 5: (32, 8)";
+        /// Parity chunks of a submessage.
+        m: u32 = 8, 1.0..=128.0, "SDR-RDMA, section 5: (32, 8)";
+        /// Packets of a chunk.
+        chunk: u32 = 1, 1.0..=65535.0, "SDR-RDMA, section 5, at 4 KiB; larger chunks are lost more often (docs/protocols/sdr.md)";
+        /// Submessages whose data, and whose parity, travel as one stretch.
+        group: u32 = 16, 1.0..=4096.0, "ours: SDR-RDMA has one, and runs out of slots beyond 512 submessages";
+        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot repair.
+        beta: f64 = 1.0, 0.05..=100.0, "SDR-RDMA, section 4.2.2: alpha / 2";
+        /// The retransmission timeout is one round trip and this many more.
+        alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// Neighbouring chunks belong to different submessages, so that a burst takes few of each.
+        striped: bool = false, 0.0..=1.0, "ours: SDR-RDMA does not stripe";
+        /// A submessage that cannot be repaired is sent again whole, rather than its holes.
+        faithful: bool = false, 0.0..=1.0, "SDR-RDMA, section 4.2.2, sends it whole; the holes are enough (ours)";
+    }
+}
+
+/// What a scheme is, in one: the receiver's and the sender's half are made of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scheme {
+    pub(crate) chunk: u32,
+    pub(crate) alpha: f64,
+    /// Chunks that may overtake; `None` without NACKs.
+    pub(crate) reorder: Option<u32>,
+    pub(crate) code: Option<Code>,
+    pub(crate) group: u32,
+    pub(crate) beta: f64,
+    pub(crate) faithful: bool,
+}
+
+impl From<&SdrSrConfig> for Scheme {
+    fn from(config: &SdrSrConfig) -> Scheme {
+        let SdrSrConfig { chunk, alpha } = *config;
+        Scheme { chunk, alpha, reorder: None, code: None, group: 1, beta: 0.0, faithful: false }
+    }
+}
+
+impl From<&SdrNackConfig> for Scheme {
+    fn from(config: &SdrNackConfig) -> Scheme {
+        let SdrNackConfig { chunk, alpha, reorder } = *config;
+        Scheme { reorder: Some(reorder), ..Scheme::from(&SdrSrConfig { chunk, alpha }) }
+    }
+}
+
+impl Scheme {
+    pub(crate) fn coded(config: &SdrCodeConfig, kind: CodeKind) -> Scheme {
+        let SdrCodeConfig { k, m, chunk, group, beta, alpha, striped, faithful } = *config;
+        let code = Some(Code { kind, k, m, striped });
+        Scheme { chunk, alpha, reorder: None, code, group, beta, faithful }
+    }
+
+    /// The layout of a message of so many packets.
+    pub(crate) fn layout(&self, packets: u32) -> Layout {
+        Layout::new(packets, self.chunk, self.code, self.group)
+    }
+
+    /// The times that both halves wait.
+    pub(crate) fn timing(&self, transport: &TransportConfig, environment: &Environment) -> timers::Timing {
+        let packet = environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header)));
+        timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk), self.alpha, self.beta)
+    }
+
+    /// The first retransmission timeout.
+    pub(crate) fn timeout(&self, transport: &TransportConfig, environment: &Environment) -> Span {
+        self.timing(transport, environment).rto()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a receiver tells of the chunks of one stretch: all below the first hole, and 64 at a time the pages that changed.
+
+use crate::letter::{Have, Letter};
+use crate::packet::SackBits;
+use crate::partial::{Progress, truncated};
+use crate::units::Time;
+
+/// Chunks of a page.
+const PAGE: u32 = 64;
+
+/// The pages of one stretch that have changed since they were told.
+#[derive(Clone, Debug)]
+pub(super) struct Acknowledger {
+    /// Which pages have, without order; each once as far as `is_changed` says.
+    changed: Vec<u32>,
+    is_changed: Vec<bool>,
+    /// The chunk that was complete last, and since when.
+    newest: u32,
+    since: Time,
+    /// When to tell; [`Time::NEVER`] if there is no news.
+    pub(super) at: Time,
+}
+
+impl Acknowledger {
+    pub(super) fn new(chunks: u32) -> Acknowledger {
+        Acknowledger {
+            changed: Vec::new(),
+            is_changed: vec![false; chunks.div_ceil(PAGE) as usize],
+            newest: u32::MAX,
+            since: Time::ZERO,
+            at: Time::NEVER,
+        }
+    }
+
+    /// There is news of a chunk, to be told at `at` at the latest: it is complete, or its sender seems not to know that it is.
+    pub(super) fn note(&mut self, now: Time, chunk: u32, complete: bool, at: Time) {
+        let page = chunk / PAGE;
+        if !std::mem::replace(&mut self.is_changed[page as usize], true) {
+            self.changed.push(page);
+        }
+        if complete {
+            (self.newest, self.since) = (chunk, now);
+        }
+        self.at = self.at.min(at);
+    }
+
+    /// Tells the news of this stretch.
+    pub(super) fn tell(&mut self, now: Time, sequence: u64, progress: &Progress, letters: &mut impl FnMut(Letter)) {
+        let cumulative = progress.first_missing(0);
+        let held = (now.since(self.since).0 / 1_000_000).min(u64::from(u16::MAX)) as u16;
+        let mut have = Have {
+            sequence: truncated(sequence),
+            cumulative,
+            base: cumulative,
+            bits: SackBits::new(0),
+            newest: self.newest,
+            held,
+        };
+        let mut told = false;
+        self.changed.sort_unstable();
+        for page in self.changed.drain(..) {
+            self.is_changed[page as usize] = false;
+            let bits = progress.bitmap()[page as usize];
+            // What lies below the cumulative one need not be said again.
+            if page * PAGE + (u64::BITS - bits.leading_zeros()) <= cumulative || bits == 0 {
+                continue;
+            }
+            (have.base, have.bits) = (page * PAGE, SackBits::new(bits));
+            letters(Letter::Have(have));
+            // Once is enough.
+            have.newest = u32::MAX;
+            told = true;
+        }
+        if !told {
+            letters(Letter::Have(have));
+        }
+        (self.newest, self.at) = (u32::MAX, Time::NEVER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whoever_reads_every_letter_knows_every_chunk(
+            chunks in 1u32..500,
+            rounds in prop::collection::vec(prop::collection::vec(0u32..500, 0..80), 1..12),
+        ) {
+            let mut progress = Progress::new(chunks, 1);
+            let mut acknowledger = Acknowledger::new(chunks);
+            let mut known = vec![false; chunks as usize];
+            for round in rounds {
+                for chunk in round.into_iter().filter(|&c| c < chunks) {
+                    progress.insert(chunk);
+                    acknowledger.note(Time(1), chunk, true, Time(5));
+                }
+                acknowledger.tell(Time(2), 7, &progress, &mut |letter| {
+                    let Letter::Have(have) = letter else { panic!("an acknowledgement") };
+                    known[..have.cumulative as usize].fill(true);
+                    let bits = { have.bits }.get();
+                    for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
+                        known[(have.base + bit) as usize] = true;
+                    }
+                });
+                let there: Vec<bool> = (0..chunks).map(|c| progress.has_chunk(c)).collect();
+                prop_assert_eq!(&known, &there);
+            }
+        }
+    }
+}

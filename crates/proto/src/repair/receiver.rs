@@ -1,0 +1,510 @@
+//! The receiver of a repair scheme: looks at bitmaps, acknowledges, names what is lost, and says when a message is whole or can be
+//! rebuilt.
+
+use super::Scheme;
+use super::acknowledge::Acknowledger;
+use super::holes::{Holes, Report};
+use super::layout::{Group, Layout};
+use super::timers::{SECOND_COPY, Timing};
+use crate::environment::{Environment, TransportConfig};
+use crate::letter::{Have, Letter};
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId, SackBits};
+use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
+use crate::reliability::{Arrival, Invalid, Receiver};
+use crate::units::{Span, Time};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Letters that wait to leave at the most; beyond it the newest are dropped, as a network may do. Ours.
+const LETTERS_MAX: usize = 65_536;
+
+/// No message is waited for longer than this before its rest is asked for, whatever its sender says of its length. Ours.
+const SENDING_MAX: Span = Span::from_ms(3_600_000);
+
+/// A group that has begun to arrive.
+#[derive(Debug)]
+struct Gathering {
+    sizes: Group,
+    /// With a code: chunks there of each submessage, parity included, and how many submessages cannot be repaired yet.
+    have: Vec<u32>,
+    repaired: Vec<bool>,
+    unrepaired: u32,
+    acknowledger: Acknowledger,
+    /// With NACKs.
+    holes: Option<Holes>,
+    /// With a code: its sender has been told what parity cannot repair, and is told again at this instant, a timeout after anything
+    /// of it came.
+    repairing: bool,
+    report_at: Time,
+}
+
+impl Gathering {
+    fn new(now: Time, scheme: &Scheme, sizes: Group) -> Gathering {
+        let coded = if scheme.code.is_some() { sizes.submessages as usize } else { 0 };
+        Gathering {
+            have: vec![0; coded],
+            repaired: vec![false; coded],
+            unrepaired: sizes.submessages,
+            acknowledger: Acknowledger::new(sizes.chunks),
+            holes: scheme.reorder.map(|reorder| Holes::new(now, reorder)),
+            repairing: false,
+            report_at: Time::NEVER,
+            sizes,
+        }
+    }
+}
+
+/// A message that has begun to arrive.
+#[derive(Debug)]
+struct Incoming {
+    layout: Layout,
+    packets: u32,
+    bytes: u64,
+    /// Its first stretch.
+    first: u64,
+    started: Time,
+    last_new: Time,
+    groups: BTreeMap<u32, Gathering>,
+    /// Groups that are over: all below this one, and which of those above.
+    below: u32,
+    above: Vec<u32>,
+    /// No timer of it ends before.
+    next_at: Time,
+}
+
+impl Incoming {
+    fn is_over(&self, group: u32) -> bool {
+        group < self.below || self.above.contains(&group)
+    }
+
+    /// The groups that may be under way: no more than there are slots for.
+    fn under_way(&self) -> std::ops::Range<u32> {
+        self.below..self.layout.groups().min(self.below.saturating_add(SLOTS as u32 / 2))
+    }
+
+    fn end_group(&mut self, group: u32) {
+        self.groups.remove(&group);
+        self.above.push(group);
+        while let Some(at) = self.above.iter().position(|&g| g == self.below) {
+            self.above.swap_remove(at);
+            self.below += 1;
+        }
+    }
+
+    /// Which groups are over, as a letter says it.
+    fn recovered(&self) -> Letter {
+        let base = self.below;
+        let bit = |&group: &u32| 1u64.checked_shl(group - base).unwrap_or(0);
+        let bits = SackBits::new(self.above.iter().map(bit).fold(0, |a, b| a | b));
+        let (sequence, newest) = (truncated(self.first), u32::MAX);
+        Letter::Recovered(Have { sequence, cumulative: base, base, bits, newest, held: 0 })
+    }
+}
+
+/// The receiver's half of a repair scheme.
+#[derive(Debug)]
+pub struct RepairReceiver {
+    scheme: Scheme,
+    table: ReceiveTable,
+    timing: Timing,
+    /// Time of a packet at line rate.
+    packet: Span,
+    mtu: u64,
+    incoming: BTreeMap<u32, Incoming>,
+    /// Messages that are whole, by their first stretch, behind others that are not; and the first stretch of the next one to be
+    /// told of.
+    whole: BTreeMap<u64, (MessageId, u64, u32)>,
+    told: u64,
+    received: VecDeque<(MessageId, u64)>,
+    letters: VecDeque<Letter>,
+    /// Letters that leave a second time.
+    copies: VecDeque<(Time, Letter)>,
+    /// When a late packet or a question was answered last, slot by slot.
+    answered: Vec<Time>,
+    /// A mark has come that no letter has echoed.
+    marked: bool,
+    next_at: Time,
+}
+
+fn push(letters: &mut VecDeque<Letter>, letter: Letter) {
+    if letters.len() < LETTERS_MAX {
+        letters.push_back(letter);
+    }
+}
+
+impl RepairReceiver {
+    pub(crate) fn new(scheme: Scheme, transport: &TransportConfig, environment: &Environment) -> RepairReceiver {
+        let timing = scheme.timing(transport, environment);
+        let reorder = scheme.reorder.map(|chunks| chunks + 2 * u32::from(environment.ports));
+        RepairReceiver {
+            scheme: Scheme { reorder, ..scheme },
+            table: ReceiveTable::new(transport.mtu, scheme.chunk),
+            timing,
+            packet: Span(timing.chunk.0 / u64::from(scheme.chunk)),
+            mtu: u64::from(transport.mtu),
+            incoming: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            told: 0,
+            received: VecDeque::new(),
+            letters: VecDeque::new(),
+            copies: VecDeque::new(),
+            answered: Vec::new(),
+            marked: false,
+            next_at: Time::NEVER,
+        }
+    }
+
+    /// What has come of a stretch that is under way.
+    pub fn progress(&self, sequence: u64) -> Option<&Progress> {
+        self.table.progress(sequence)
+    }
+
+    /// The receive of a stretch is posted, if its slot is free: receives of a scheme are posted by rule. False if the part belongs
+    /// to no message that there can be.
+    fn post(&mut self, now: Time, part: &Part, sequence: u64, first: u64, layout: Layout, packets: u32) -> bool {
+        let message = { part.message }.0;
+        let fits = |known: &Incoming| known.first == first && known.packets == part.packets;
+        if self.incoming.get(&message).is_some_and(|known| !fits(known)) || !self.table.open(sequence, packets) {
+            return false;
+        }
+        self.incoming.entry(message).or_insert_with(|| Incoming {
+            layout,
+            packets: part.packets,
+            bytes: u64::from(part.packets - 1) * self.mtu + u64::from(part.tail),
+            first,
+            started: now,
+            last_new: now,
+            groups: BTreeMap::new(),
+            below: 0,
+            above: Vec::new(),
+            next_at: Time::NEVER,
+        });
+        true
+    }
+
+    /// A packet or a question of a stretch that is over is answered, but not more often than four times in a round trip.
+    fn answer(&mut self, now: Time, sequence: u64, letter: Letter) {
+        let at = (sequence % SLOTS) as usize;
+        if self.answered.is_empty() {
+            self.answered = vec![Time::NEVER; SLOTS as usize];
+        }
+        let last = &mut self.answered[at];
+        if *last == Time::NEVER || now.since(*last) >= Span(self.timing.rtt.0 / 4) {
+            *last = now;
+            push(&mut self.letters, letter);
+        }
+    }
+
+    /// A packet that is new has come for a group.
+    fn gather(
+        &mut self,
+        now: Time,
+        message: u32,
+        group: u32,
+        parity: bool,
+        chunk: Option<u32>,
+        duplicate: Option<u32>,
+    ) {
+        let RepairReceiver { scheme, table, timing, letters, incoming, .. } = self;
+        let Some(incoming) = incoming.get_mut(&message) else { return };
+        let Incoming { layout, first, .. } = *incoming;
+        let gathering =
+            incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, scheme, layout.group(group)));
+        let data_at = first + u64::from(layout.place(group, false));
+        let parity_at = first + u64::from(layout.place(group, true));
+        let data = table.progress(data_at);
+        if let Some(chunk) = duplicate {
+            if !parity && (scheme.code.is_none() || gathering.repairing) {
+                gathering.acknowledger.note(now, chunk, false, now + timing.ack_interval());
+            }
+        } else {
+            incoming.last_new = now;
+            if !parity && gathering.repairing {
+                gathering.report_at = now + timing.rto();
+            }
+        }
+        let over = match scheme.code {
+            None => {
+                let Some(data) = data else { return };
+                if let Some(chunk) = chunk {
+                    gathering.acknowledger.note(now, chunk, true, now + timing.ack_interval());
+                }
+                if let Some(holes) = gathering.holes.as_mut().filter(|_| duplicate.is_none()) {
+                    holes.note(now, chunk, data);
+                    if holes.deadline(timing, data) <= now {
+                        holes.handle_timeout(now, data_at, data, timing, &mut |letter| push(letters, letter));
+                    }
+                }
+                data.is_whole()
+            }
+            Some(_) => {
+                if let Some(chunk) = chunk {
+                    let sizes = gathering.sizes;
+                    let s = if parity { sizes.submessage_of_parity(chunk) } else { sizes.submessage_of(chunk) };
+                    let s_at = s as usize;
+                    gathering.have[s_at] += 1;
+                    let parities = table.progress(parity_at);
+                    if !gathering.repaired[s_at]
+                        && gathering.have[s_at] >= sizes.data_in(s)
+                        && sizes.repairs(
+                            s,
+                            |chunk| data.is_some_and(|data| data.has_chunk(chunk)),
+                            |chunk| parities.is_some_and(|parities| parities.has_chunk(chunk)),
+                        )
+                    {
+                        gathering.repaired[s_at] = true;
+                        gathering.unrepaired -= 1;
+                    }
+                    if !parity && gathering.repairing {
+                        gathering.acknowledger.note(now, chunk, true, now + timing.ack_interval());
+                    }
+                }
+                gathering.unrepaired == 0
+            }
+        };
+        if over {
+            self.end_group(now, message, group);
+        }
+        self.set_timer(message);
+    }
+
+    /// All of a group is here, or can be rebuilt.
+    fn end_group(&mut self, now: Time, message: u32, group: u32) {
+        let Some(incoming) = self.incoming.get_mut(&message) else { return };
+        let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
+        let letter = if self.scheme.code.is_some() {
+            self.table.bury(incoming.first + u64::from(incoming.layout.place(group, true)));
+            incoming.end_group(group);
+            incoming.recovered()
+        } else {
+            // It is the last word on this stretch: all chunks.
+            let gathering = incoming.groups.get_mut(&group);
+            let mut last = None;
+            if let (Some(gathering), Some(data)) = (gathering, self.table.progress(data_at)) {
+                gathering.acknowledger.tell(now, data_at, data, &mut |letter| last = Some(letter));
+            }
+            incoming.end_group(group);
+            let Some(letter) = last else { return };
+            letter
+        };
+        self.table.bury(data_at);
+        push(&mut self.letters, letter);
+        let (over, bytes) = (incoming.below == incoming.layout.groups(), incoming.bytes);
+        if over || self.scheme.code.is_none() {
+            self.copies.push_back((now + SECOND_COPY, letter));
+            self.next_at = self.next_at.min(now + SECOND_COPY);
+        }
+        if over {
+            let (first, stretches) = (incoming.first, incoming.layout.stretches());
+            self.incoming.remove(&message);
+            self.whole.insert(first, (MessageId(message), bytes, stretches));
+            while let Some((message, bytes, stretches)) = self.whole.remove(&self.told) {
+                self.received.push_back((message, bytes));
+                self.told += u64::from(stretches);
+            }
+        }
+    }
+
+    /// When a message's timers end, where that is sooner than known.
+    fn set_timer(&mut self, message: u32) {
+        let Some(incoming) = self.incoming.get(&message) else { return };
+        let at = self.timer_of(incoming);
+        if let Some(incoming) = self.incoming.get_mut(&message) {
+            incoming.next_at = at;
+        }
+        self.next_at = self.next_at.min(at);
+    }
+
+    fn timer_of(&self, incoming: &Incoming) -> Time {
+        let mut at = Time::NEVER;
+        for (&group, gathering) in &incoming.groups {
+            at = at.min(gathering.acknowledger.at).min(gathering.report_at);
+            let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
+            if let (Some(holes), Some(data)) = (&gathering.holes, self.table.progress(data_at)) {
+                at = at.min(holes.deadline(&self.timing, data));
+            }
+            if self.scheme.code.is_some() && !gathering.repairing {
+                at = at.min(self.fallback_at(incoming, group));
+            }
+        }
+        // A group of which nothing has come.
+        let next =
+            incoming.under_way().find(|&group| !incoming.is_over(group) && !incoming.groups.contains_key(&group));
+        match next {
+            Some(group) if self.scheme.code.is_some() => at.min(self.fallback_at(incoming, group)),
+            _ => at,
+        }
+    }
+
+    /// When parity has failed for a group that cannot be repaired by then: the message's time on the line and some round trips
+    /// after its beginning, and nothing has come for a while. SDR-RDMA, section 5: fallback timeout (FTO).
+    fn fallback_at(&self, incoming: &Incoming, group: u32) -> Time {
+        let sending = Span(self.packet.0.saturating_mul(incoming.layout.sent_with(group))).min(SENDING_MAX);
+        let alone = incoming.started + sending + self.timing.grace();
+        alone.max(incoming.last_new + self.timing.quiet())
+    }
+
+    /// Timers of a message that have ended.
+    fn handle_message_timeout(&mut self, now: Time, message: u32) {
+        let Some(mut incoming) = self.incoming.remove(&message) else { return };
+        let letters = &mut self.letters;
+        let mut say = |letter| push(letters, letter);
+        for (&group, gathering) in &mut incoming.groups {
+            let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
+            let Some(data) = self.table.progress(data_at) else { continue };
+            if gathering.acknowledger.at <= now {
+                gathering.acknowledger.tell(now, data_at, data, &mut say);
+            }
+            if let Some(holes) = &mut gathering.holes
+                && holes.deadline(&self.timing, data) <= now
+            {
+                holes.handle_timeout(now, data_at, data, &self.timing, &mut say);
+            }
+        }
+        if self.scheme.code.is_some() {
+            self.fall_back(now, &mut incoming);
+        }
+        incoming.next_at = self.timer_of(&incoming);
+        self.incoming.insert(message, incoming);
+    }
+
+    /// Asks for what parity cannot repair, group by group, where it is time.
+    fn fall_back(&mut self, now: Time, incoming: &mut Incoming) {
+        for group in incoming.under_way() {
+            if incoming.is_over(group) {
+                continue;
+            }
+            let due = match incoming.groups.get(&group) {
+                Some(gathering) if gathering.repairing => gathering.report_at,
+                _ => self.fallback_at(incoming, group),
+            };
+            if due > now {
+                if incoming.layout.sent_with(group) > incoming.layout.sent_with(incoming.below) {
+                    return;
+                }
+                continue;
+            }
+            let sizes = incoming.layout.group(group);
+            let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
+            let scheme = &self.scheme;
+            let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, scheme, sizes));
+            (gathering.repairing, gathering.report_at) = (true, now + self.timing.rto());
+            let data = self.table.progress(data_at);
+            let letters = &mut self.letters;
+            let mut say = |letter| push(letters, letter);
+            let mut report = Report::new(data_at);
+            for chunk in 0..sizes.chunks {
+                let there = data.is_some_and(|data| data.has_chunk(chunk));
+                if !gathering.repaired[sizes.submessage_of(chunk) as usize] && (!there || self.scheme.faithful) {
+                    report.add(chunk, &mut say);
+                }
+            }
+            report.finish(&mut say);
+        }
+    }
+}
+
+impl Receiver for RepairReceiver {
+    fn on_data(&mut self, _: &Data, _: Flags, _: PathId, _: &mut Option<(Header, Flags)>) -> Result<Arrival, Invalid> {
+        Err(Invalid::BeyondWindow)
+    }
+
+    fn on_part(&mut self, now: Time, part: &Part, flags: Flags) -> Result<Arrival, Invalid> {
+        self.table.check(part)?;
+        self.marked |= flags.has(Flags::CE);
+        if flags.has(Flags::TRIMMED) {
+            return Ok(Arrival::default());
+        }
+        let Part { packet, packets, parity, message, .. } = *part;
+        let sequence = self.table.full(part.sequence);
+        let layout = self.scheme.layout(packets);
+        let group = layout.group_of(packet, parity).ok_or(Invalid::BeyondWindow)?;
+        let first = sequence.checked_sub(u64::from(layout.place(group, parity))).ok_or(Invalid::BeyondWindow)?;
+        let range = if parity { layout.parity(group) } else { layout.data(group) };
+        let (at, of) = (packet - range.start, range.len() as u32);
+        let mut placed = self.table.place(sequence, at, of, message)?;
+        if placed == Placed::NotExpected {
+            if !self.post(now, part, sequence, first, layout, of) {
+                return Err(Invalid::BeyondWindow);
+            }
+            placed = self.table.place(sequence, at, of, message)?;
+        }
+        Ok(match placed {
+            Placed::Fresh { chunk } => {
+                self.gather(now, message.0, group, parity, chunk, None);
+                Arrival { fresh: true, duplicate: false }
+            }
+            Placed::Duplicate => {
+                self.gather(now, message.0, group, parity, None, Some(at / self.scheme.chunk));
+                Arrival { fresh: false, duplicate: true }
+            }
+            Placed::Late { whole } => {
+                // Parity that nobody needs any more is no reason to answer.
+                if !parity {
+                    self.answer(now, sequence, Letter::Over { sequence: truncated(sequence), whole });
+                }
+                Arrival { fresh: false, duplicate: !parity }
+            }
+            Placed::NotExpected => Arrival::default(),
+        })
+    }
+
+    fn on_letter(&mut self, now: Time, letter: &Letter) -> Result<(), Invalid> {
+        let Letter::Ask { sequence: asked } = *letter else { return Err(Invalid::BeyondWindow) };
+        let sequence = self.table.full(asked);
+        if let Some(whole) = self.table.over(sequence) {
+            self.answer(now, sequence, Letter::Over { sequence: asked, whole });
+            return Ok(());
+        }
+        let of = |incoming: &&Incoming| {
+            (incoming.first..incoming.first + u64::from(incoming.layout.stretches())).contains(&sequence)
+        };
+        let letter = match self.incoming.values().find(of) {
+            Some(incoming) if self.scheme.code.is_some() => incoming.recovered(),
+            // Timeouts of the sender see to the others.
+            Some(_) => return Ok(()),
+            None => Letter::Unknown { sequence: asked },
+        };
+        self.answer(now, sequence, letter);
+        Ok(())
+    }
+
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        let letter = self.letters.pop_front()?;
+        let marked = std::mem::take(&mut self.marked);
+        Some((letter, Flags::NONE.with_if(marked, Flags::MARKED)))
+    }
+
+    fn deadline(&self) -> Time {
+        self.next_at
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        while let Some(&(at, letter)) = self.copies.front()
+            && at <= now
+        {
+            self.copies.pop_front();
+            push(&mut self.letters, letter);
+        }
+        let due: Vec<u32> =
+            self.incoming.iter().filter(|(_, i)| i.next_at <= now).map(|(&message, _)| message).collect();
+        due.into_iter().for_each(|message| self.handle_message_timeout(now, message));
+        let copies = self.copies.front().map_or(Time::NEVER, |copy| copy.0);
+        self.next_at = self.incoming.values().map(|incoming| incoming.next_at).min().unwrap_or(Time::NEVER).min(copies);
+    }
+
+    fn on_probe(&mut self, _: u32, path: PathId, _: bool) -> (Ack, Flags) {
+        (crate::partial::nothing_acknowledged(path), Flags::PROBE_ANSWER)
+    }
+
+    fn take_received(&mut self) -> Option<(MessageId, u64)> {
+        self.received.pop_front()
+    }
+
+    fn cumulative(&self) -> u64 {
+        self.table.posted()
+    }
+
+    fn on_base_rtt(&mut self, base_rtt: Span) {
+        self.timing.rtt = self.timing.rtt.min(base_rtt);
+    }
+}

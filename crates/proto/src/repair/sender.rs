@@ -1,0 +1,603 @@
+//! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
+
+use super::Scheme;
+use super::layout::Layout;
+use super::timers::{SILENCE_MIN, SILENT_TIMEOUTS, Timing};
+use crate::congestion::LossKind;
+use crate::environment::{Environment, TransportConfig};
+use crate::letter::{Have, Letter, Missing};
+use crate::message::{Message, Segment};
+use crate::packet::{Ack, Flags, Nack, PathId};
+use crate::partial::{SendTable, Stretch, chunks_of, extend, truncated};
+use crate::reliability::{Invalid, Lost, Reliability, Settled};
+use crate::units::{Bytes, Span, Time};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A chunk that was lost so often waits for twice the time from then on. Ours.
+const PATIENT_AFTER: u8 = 3;
+/// The timeout doubles so often at the most. Ours.
+const DOUBLINGS: u8 = 6;
+
+/// What is known of a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    /// When its last packet left; [`Time::NEVER`] while it waits to go again.
+    sent_at: Time,
+    /// When it is to go again, unless it is there.
+    due: Time,
+    path: PathId,
+    /// Wire bytes of it in flight.
+    in_flight: u32,
+    /// How often it was sent, as far as that counts.
+    tries: u8,
+    is_there: bool,
+}
+
+const UNSENT: Chunk =
+    Chunk { sent_at: Time::ZERO, due: Time::NEVER, path: PathId(0), in_flight: 0, tries: 0, is_there: false };
+
+/// A stretch under way.
+#[derive(Debug)]
+struct Sending {
+    /// The message, counted from the connection's first.
+    post: u64,
+    /// Its group of the message, and whether it is parity.
+    group: u32,
+    parity: bool,
+    chunks: u32,
+    packets: u32,
+    /// Packets that have left for the first time.
+    sent: u32,
+    /// Chunks that are there, and the one below which all are.
+    count: u32,
+    below: u32,
+    /// What is known of each chunk, where chunks are told of one by one: always without a code, with one after a NACK.
+    states: Vec<Chunk>,
+    /// Wire bytes in flight that `states` does not count.
+    in_flight: u64,
+}
+
+impl Sending {
+    /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after all
+    /// of them left. `full`: wire bytes of a full packet.
+    fn tell_chunks_apart(&mut self, size: u32, full: u64) {
+        let mut left = std::mem::take(&mut self.in_flight);
+        let states = (0..self.chunks).map(|chunk| {
+            let packets = size.min(self.packets - chunk * size);
+            let in_flight = left.min(u64::from(packets) * full);
+            left -= in_flight;
+            Chunk { tries: 1, in_flight: in_flight as u32, ..UNSENT }
+        });
+        self.states = states.collect();
+    }
+}
+
+/// A message under way.
+#[derive(Debug)]
+struct Post {
+    message: Message,
+    layout: Layout,
+    packets: u32,
+    tail: u16,
+    /// Stretches that have begun, and the first one's count.
+    begun: u32,
+    first: u64,
+    /// Groups that are over.
+    over: u32,
+    /// With a code: when to ask what has come.
+    ask_at: Time,
+}
+
+/// The sender's half of a repair scheme.
+#[derive(Debug)]
+pub struct RepairSender {
+    scheme: Scheme,
+    table: SendTable,
+    timing: Timing,
+    base_rtt: Span,
+    /// Wire bytes of a full packet.
+    full: u64,
+    posts: VecDeque<Post>,
+    /// The count of the first of `posts`, and how many of them have begun whole.
+    first_post: u64,
+    begun: usize,
+    /// Stretches in order, the table's first one first.
+    out: VecDeque<Option<Sending>>,
+    first: u64,
+    /// Chunks by the end of their timeout, in order; those that would break the order are in `patient`.
+    timeouts: VecDeque<(Time, u64, u32)>,
+    patient: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    in_flight: u64,
+    /// When the peer gave a sign, or the first packet left after a rest.
+    heard: Time,
+    finished: VecDeque<Message>,
+    lost: Vec<Lost>,
+    letters: VecDeque<Letter>,
+    failed: bool,
+    /// No message is asked after before.
+    ask_at: Time,
+}
+
+impl RepairSender {
+    pub(crate) fn new(scheme: Scheme, transport: &TransportConfig, environment: &Environment) -> RepairSender {
+        RepairSender {
+            scheme,
+            // Receives are posted by rule: each slot has one as soon as the one before it is over.
+            table: SendTable::new(transport.mtu, u64::MAX),
+            timing: scheme.timing(transport, environment),
+            base_rtt: environment.base_rtt,
+            full: u64::from(transport.header + transport.mtu),
+            posts: VecDeque::new(),
+            first_post: 0,
+            begun: 0,
+            out: VecDeque::new(),
+            first: 0,
+            timeouts: VecDeque::new(),
+            patient: BinaryHeap::new(),
+            in_flight: 0,
+            heard: Time::ZERO,
+            finished: VecDeque::new(),
+            lost: Vec::new(),
+            letters: VecDeque::new(),
+            failed: false,
+            ask_at: Time::NEVER,
+        }
+    }
+
+    #[inline]
+    fn get(&self, sequence: u64) -> Option<&Sending> {
+        self.out.get(usize::try_from(sequence.checked_sub(self.first)?).ok()?)?.as_ref()
+    }
+
+    #[inline]
+    fn get_mut(&mut self, sequence: u64) -> Option<&mut Sending> {
+        self.out.get_mut(usize::try_from(sequence.checked_sub(self.first)?).ok()?)?.as_mut()
+    }
+
+    fn post_mut(&mut self, post: u64) -> &mut Post {
+        &mut self.posts[(post - self.first_post) as usize]
+    }
+
+    /// The stretch that a letter names.
+    fn named(&self, sequence: u32) -> u64 {
+        extend(sequence, self.first + self.out.len() as u64)
+    }
+
+    /// Stretches of posted messages begin as far as there are slots.
+    fn begin(&mut self) {
+        while self.table.has_slot()
+            && let Some(post) = self.posts.get_mut(self.begun)
+        {
+            let (group, parity) = post.layout.stretch(post.begun);
+            let range = if parity { post.layout.parity(group) } else { post.layout.data(group) };
+            let packets = range.len() as u32;
+            let (message, whole, tail) = (post.message.id, post.packets, post.tail);
+            let stretch = Stretch { message, parity, first: range.start, packets, whole, tail };
+            let Ok(sequence) = self.table.begin(stretch) else { unreachable!("there is a slot") };
+            if post.begun == 0 {
+                post.first = sequence;
+            }
+            post.begun += 1;
+            let data = post.first + u64::from(post.layout.place(group, false));
+            let number = self.first_post + self.begun as u64;
+            if post.begun == post.layout.stretches() {
+                self.begun += 1;
+            }
+            let chunks = chunks_of(packets, self.scheme.chunk);
+            let states = if self.scheme.code.is_none() { vec![UNSENT; chunks as usize] } else { Vec::new() };
+            let (sent, count, below, in_flight) = (0, 0, 0, 0);
+            self.out.push_back(Some(Sending {
+                post: number,
+                group,
+                parity,
+                chunks,
+                packets,
+                sent,
+                count,
+                below,
+                states,
+                in_flight,
+            }));
+            if parity && self.get(data).is_none() {
+                // Its group is over already: nobody needs it.
+                self.forget(sequence);
+            } else {
+                self.table.push(sequence, 0, packets, false);
+            }
+        }
+        self.retire();
+    }
+
+    /// Takes a stretch out of the tables.
+    fn forget(&mut self, sequence: u64) -> Option<Sending> {
+        let at = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
+        let sending = self.out.get_mut(at)?.take()?;
+        self.table.release(sequence);
+        while let Some(None) = self.out.front() {
+            self.out.pop_front();
+            self.first += 1;
+        }
+        Some(sending)
+    }
+
+    /// Messages that are over are finished, in the order of posting.
+    fn retire(&mut self) {
+        while self.begun > 0 && self.posts.front().is_some_and(|post| post.over == post.layout.groups()) {
+            self.finished.extend(self.posts.pop_front().map(|post| post.message));
+            self.first_post += 1;
+            self.begun -= 1;
+        }
+    }
+
+    /// The timeout of a chunk that has left as often as this.
+    fn timeout_of(&self, tries: u8) -> Span {
+        let doublings = tries.saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
+        Span(self.timing.rto().0 << doublings)
+    }
+
+    /// A chunk is there. Gives what left the flight.
+    fn settle(&mut self, sequence: u64, chunk: u32, settled: &mut Settled) {
+        let packets_of = |s: &Sending, size: u32| size.min(s.packets - chunk * size);
+        let size = self.scheme.chunk;
+        let Some(sending) = self.get_mut(sequence) else { return };
+        let packets = packets_of(sending, size);
+        let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) else { return };
+        state.is_there = true;
+        let bytes = u64::from(std::mem::take(&mut state.in_flight));
+        sending.count += 1;
+        self.in_flight -= bytes;
+        settled.bytes += Bytes(bytes);
+        settled.packets += packets;
+    }
+
+    /// A stretch is over. Frees its slot; adds what left the flight.
+    fn finish(&mut self, sequence: u64, settled: &mut Settled) {
+        let Some(sending) = self.forget(sequence) else { return };
+        let bytes = sending.in_flight + sending.states.iter().map(|s| u64::from(s.in_flight)).sum::<u64>();
+        self.in_flight -= bytes;
+        settled.bytes += Bytes(bytes);
+        settled.packets += sending.packets.saturating_sub(sending.count * self.scheme.chunk);
+        if !sending.parity {
+            let post = self.post_mut(sending.post);
+            post.over += 1;
+            if post.over == post.layout.groups() {
+                post.ask_at = Time::NEVER;
+            }
+        }
+        self.begin();
+    }
+
+    /// Both stretches of a group are over.
+    fn finish_group(&mut self, post: u64, group: u32, settled: &mut Settled) {
+        let &mut Post { first, layout, .. } = self.post_mut(post);
+        // The data last: with them, the message may be over.
+        if self.scheme.code.is_some() {
+            self.finish(first + u64::from(layout.place(group, true)), settled);
+        }
+        self.finish(first + u64::from(layout.place(group, false)), settled);
+    }
+
+    /// The message of a stretch, if that is under way.
+    fn post_of(&self, sequence: u64) -> Option<(u64, u32)> {
+        self.get(sequence).map(|sending| (sending.post, sending.group))
+    }
+
+    fn on_have(&mut self, now: Time, have: &Have, settled: &mut Settled) {
+        let sequence = self.named(have.sequence);
+        let Some(sending) = self.get(sequence) else { return };
+        if let Some(newest) = sending.states.get(have.newest as usize)
+            && newest.tries == 1
+            && !newest.is_there
+        {
+            let sample = now.since(newest.sent_at).0.saturating_sub(u64::from(have.held) * 1_000_000);
+            let sample = Span(sample).max(Span::from_us(1));
+            self.timing.measured(sample);
+            settled.rtt = Some(sample);
+        }
+        let Some(sending) = self.get(sequence) else { return };
+        let chunks = sending.chunks;
+        let (known, below) = (sending.below, have.cumulative.min(chunks));
+        for chunk in known..below {
+            self.settle(sequence, chunk, settled);
+        }
+        if let Some(sending) = self.get_mut(sequence) {
+            sending.below = known.max(below);
+        }
+        let bits = { have.bits }.get();
+        for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
+            if let Some(chunk) = { have.base }.checked_add(bit).filter(|&chunk| chunk < chunks) {
+                self.settle(sequence, chunk, settled);
+            }
+        }
+        if self.get(sequence).is_some_and(|s| s.count == s.chunks && !s.states.is_empty())
+            && let Some((post, group)) = self.post_of(sequence)
+        {
+            self.finish_group(post, group, settled);
+        }
+    }
+
+    /// Groups of a message are over.
+    fn on_recovered(&mut self, have: &Have, settled: &mut Settled) {
+        let first = self.named(have.sequence);
+        let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
+        let post = self.first_post + at as u64;
+        let groups = self.posts[at].layout.groups();
+        let bits = { have.bits }.get();
+        let base = have.base;
+        let below = have.cumulative.min(groups);
+        let named = (0..64).filter(|bit| bits >> bit & 1 == 1).filter_map(|bit| base.checked_add(bit));
+        for group in (0..below).chain(named.filter(|&group| group < groups)) {
+            if self.first_post > post {
+                return;
+            }
+            self.finish_group(post, group, settled);
+        }
+    }
+
+    /// Chunks are lost: they go again, if that is news.
+    fn on_missing(&mut self, now: Time, missing: &Missing) {
+        let sequence = self.named(missing.sequence);
+        let Some(chunks) = self.get(sequence).filter(|s| !s.parity).map(|s| s.chunks) else { return };
+        for (start, length) in missing.runs() {
+            for chunk in start.min(chunks)..start.saturating_add(length).min(chunks) {
+                self.send_again(now, sequence, chunk, LossKind::Inferred);
+            }
+        }
+    }
+
+    /// A chunk goes again. Where a letter says that it is lost, one that left less than a round trip ago does not.
+    fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) {
+        let (size, rtt, full) = (self.scheme.chunk, self.base_rtt, self.full);
+        let Some(sending) = self.get_mut(sequence) else { return };
+        let packets = size.min(sending.packets - chunk * size);
+        if sending.sent < chunk * size + packets {
+            // It has not left for the first time.
+            return;
+        }
+        if sending.states.is_empty() {
+            sending.tell_chunks_apart(size, full);
+        }
+        let state = &mut sending.states[chunk as usize];
+        // A chunk that is to go again waits for its turn once.
+        let waits = state.sent_at == Time::NEVER;
+        if state.is_there || waits || kind == LossKind::Inferred && state.sent_at + rtt > now {
+            return;
+        }
+        let (path, bytes) = (state.path, u64::from(std::mem::take(&mut state.in_flight)));
+        state.sent_at = Time::NEVER;
+        self.in_flight -= bytes;
+        self.lost.push(Lost { path, bytes: Bytes(bytes), kind });
+        self.table.push(sequence, chunk * size, chunk * size + packets, true);
+    }
+
+    /// Nothing of a stretch has come: all of it goes again.
+    fn on_unknown(&mut self, now: Time, sequence: u64) {
+        let Some((post, _)) = self.post_of(sequence) else { return };
+        let &mut Post { first, layout, begun, .. } = self.post_mut(post);
+        for group in 0..layout.groups() {
+            let place = layout.place(group, false);
+            let data = first + u64::from(place);
+            let Some(chunks) = self.get(data).filter(|_| place < begun).map(|s| s.chunks) else { continue };
+            for chunk in 0..chunks {
+                self.send_again(now, data, chunk, LossKind::Inferred);
+            }
+        }
+    }
+
+    /// The receiver takes nothing of a stretch any more.
+    fn on_over(&mut self, sequence: u64, whole: bool, settled: &mut Settled) {
+        let Some((post, group)) = self.post_of(sequence) else { return };
+        if whole {
+            self.finish_group(post, group, settled);
+        } else {
+            self.fail();
+        }
+    }
+
+    fn fail(&mut self) {
+        self.failed = true;
+        self.table.abandon();
+        self.posts.clear();
+        self.first += self.out.len() as u64;
+        self.out.clear();
+        self.begun = 0;
+        self.timeouts.clear();
+        self.patient.clear();
+        self.in_flight = 0;
+    }
+
+    /// A chunk's timeout ends at `at`.
+    fn push_timeout(&mut self, at: Time, sequence: u64, chunk: u32) {
+        if let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) {
+            state.due = at;
+        }
+        if self.timeouts.back().is_none_or(|last| last.0 <= at) {
+            self.timeouts.push_back((at, sequence, chunk));
+        } else {
+            self.patient.push(Reverse((at, sequence, chunk)));
+        }
+    }
+
+    /// The end of the first timeout.
+    fn next_timeout(&self) -> Time {
+        let regular = self.timeouts.front().map_or(Time::NEVER, |t| t.0);
+        regular.min(self.patient.peek().map_or(Time::NEVER, |t| t.0.0))
+    }
+
+    /// Takes a timeout that has ended.
+    fn take_timeout(&mut self, now: Time) -> Option<(Time, u64, u32)> {
+        if let Some(&(at, sequence, chunk)) = self.timeouts.front()
+            && at <= now
+        {
+            self.timeouts.pop_front();
+            return Some((at, sequence, chunk));
+        }
+        let &Reverse((at, sequence, chunk)) = self.patient.peek()?;
+        if at > now {
+            return None;
+        }
+        self.patient.pop();
+        Some((at, sequence, chunk))
+    }
+
+    /// When to give up, unless the peer gives a sign.
+    fn give_up_at(&self) -> Time {
+        if self.out.is_empty() {
+            Time::NEVER
+        } else {
+            self.heard + (self.timing.rto() * SILENT_TIMEOUTS).max(SILENCE_MIN)
+        }
+    }
+
+    /// Asks for news of messages that have left whole, long ago.
+    fn ask(&mut self, now: Time) {
+        let again = now + self.timing.rto();
+        self.ask_at = Time::NEVER;
+        for at in 0..self.begun {
+            let post = &mut self.posts[at];
+            if post.ask_at > now {
+                self.ask_at = self.ask_at.min(post.ask_at);
+                continue;
+            }
+            post.ask_at = again;
+            self.ask_at = self.ask_at.min(again);
+            let (first, layout) = (post.first, post.layout);
+            let waits = |place: &u64| self.get(first + place).is_some();
+            let place = (0..layout.groups()).map(|group| u64::from(layout.place(group, false))).find(waits);
+            if let Some(place) = place {
+                self.letters.push_back(Letter::Ask { sequence: truncated(first + place) });
+            }
+        }
+    }
+}
+
+impl Reliability for RepairSender {
+    fn open(&mut self, message: Message) {
+        let (packets, tail) = self.table.cut(message.bytes);
+        let layout = self.scheme.layout(packets);
+        self.posts.push_back(Post { message, layout, packets, tail, begun: 0, first: 0, over: 0, ask_at: Time::NEVER });
+        self.begin();
+    }
+
+    #[inline]
+    fn has_next(&self) -> bool {
+        self.table.has_next()
+    }
+
+    fn is_held(&self) -> bool {
+        self.begun < self.posts.len()
+    }
+
+    #[inline]
+    fn next(&mut self, _now: Time) -> Option<Segment> {
+        self.table.take_next()
+    }
+
+    fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
+        let sequence = extend(segment.psn as u32, self.first + self.out.len() as u64);
+        let Some(whole) = segment.whole else { unreachable!("packets of stretches only") };
+        if self.in_flight == 0 && self.heard < now {
+            self.heard = now;
+        }
+        self.in_flight += bytes.0;
+        let size = self.scheme.chunk;
+        let Some(first) = self.table.stretch(sequence).map(|stretch| stretch.first) else { return };
+        let packet = whole.packet - first;
+        let ask_at = now + self.timing.ask_after();
+        let Some(sending) = self.get_mut(sequence) else { return };
+        if !segment.again {
+            sending.sent += 1;
+        }
+        let chunk = packet / size;
+        let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
+        let (all_sent, post) = (sending.sent == sending.packets, sending.post);
+        let mut tries = None;
+        match sending.states.get_mut(chunk as usize) {
+            Some(state) => {
+                state.in_flight += bytes.0 as u32;
+                state.path = path;
+                if ends && !state.is_there {
+                    state.tries = state.tries.saturating_add(1);
+                    state.sent_at = now;
+                    tries = Some(state.tries);
+                }
+            }
+            None => sending.in_flight += bytes.0,
+        }
+        if let Some(tries) = tries {
+            let due = now + self.timeout_of(tries);
+            self.push_timeout(due, sequence, chunk);
+        }
+        if all_sent && self.scheme.code.is_some() {
+            self.post_mut(post).ask_at = ask_at;
+            self.ask_at = self.ask_at.min(ask_at);
+        }
+    }
+
+    fn on_ack(&mut self, _: Time, _: &Ack, _: Flags, _: Bytes) -> Result<Settled, Invalid> {
+        Err(Invalid::BeyondSent)
+    }
+
+    fn on_nack(&mut self, _: Time, _: &Nack, _: Flags) -> Result<Settled, Invalid> {
+        Err(Invalid::BeyondSent)
+    }
+
+    fn on_letter(&mut self, now: Time, letter: &Letter, _: Flags) -> Result<Settled, Invalid> {
+        let mut settled = Settled::default();
+        match letter {
+            Letter::Have(have) => self.on_have(now, have, &mut settled),
+            Letter::Recovered(have) => self.on_recovered(have, &mut settled),
+            Letter::Missing(missing) => self.on_missing(now, missing),
+            Letter::Unknown { sequence } => self.on_unknown(now, self.named(*sequence)),
+            Letter::Over { sequence, whole } => self.on_over(self.named(*sequence), *whole, &mut settled),
+            Letter::Custom { .. } | Letter::Clear { .. } | Letter::Ask { .. } => return Err(Invalid::BeyondSent),
+        }
+        self.heard = self.heard.max(now);
+        Ok(settled)
+    }
+
+    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+        self.letters.pop_front().map(|letter| (letter, Flags::NONE))
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if self.give_up_at() <= now {
+            return self.fail();
+        }
+        while let Some((at, sequence, chunk)) = self.take_timeout(now) {
+            let Some(sending) = self.get(sequence) else { continue };
+            let Some(state) = sending.states.get(chunk as usize).filter(|s| !s.is_there) else { continue };
+            // It may have gone again since this timeout began.
+            if state.due == at {
+                self.send_again(now, sequence, chunk, LossKind::TimedOut);
+            }
+        }
+        if self.ask_at <= now {
+            self.ask(now);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.out.is_empty() {
+            return Time::NEVER;
+        }
+        self.next_timeout().min(self.ask_at).min(self.give_up_at())
+    }
+
+    fn take_lost(&mut self) -> Option<Lost> {
+        self.lost.pop()
+    }
+
+    fn take_finished(&mut self) -> Option<Message> {
+        self.finished.pop_front()
+    }
+
+    fn in_flight(&self) -> Bytes {
+        Bytes(self.in_flight)
+    }
+
+    fn failed(&self) -> bool {
+        self.failed
+    }
+}
