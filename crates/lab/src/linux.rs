@@ -212,6 +212,10 @@ impl LinuxFabric {
             let what = "has three tiers; a source route over namespaces has two".into();
             file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
         }
+        if topology.sites() > 0 {
+            let what = "has long links, which namespaces cannot be yet".into();
+            file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
+        }
         if shape.leaf_bundle > 1 {
             let what = "parallel links cannot be told apart by micro segments".into();
             file("fabric.bundle", &shape.leaf_bundle, what, "leave it out and write more `spines`");
