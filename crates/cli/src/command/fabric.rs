@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -13,8 +13,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
+use std::time::Duration;
+use strandway_lab::linux::line::Line;
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
+use strandway_proto::Rate;
 use strandway_sim::Control;
 
 impl From<LinuxError> for Failure {
@@ -54,6 +57,8 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             Ok(())
         }
         FabricCommand::Check(args) => check(args),
+        FabricCommand::BenchLine(args) => bench_line(args),
+        FabricCommand::CarryLines(args) => Ok(linux::carry_lines(&args.name)?),
     }
 }
 
@@ -257,4 +262,37 @@ fn check(args: &FabricCheckArgs) -> Result<(), Failure> {
         None => Ok(()),
         Some(finding) => Err(Failure::Run(format!("{} is missing: {}", finding.what, finding.remedy))),
     }
+}
+
+/// Packets of 1,500 and 4,096 bytes at the rates that a long link should carry here.
+fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
+    if !(0.0..=1.0).contains(&args.loss) {
+        return Err(Failure::Usage(format!("--loss {}: write a share from 0 to 1", args.loss)));
+    }
+    let line = Line {
+        name: "bench".into(),
+        latency_ns: args.latency * 1_000_000,
+        rate: None,
+        queue: 0,
+        loss: [args.loss, 0.0],
+        burst_packets: 1.0,
+        burst_ns: None,
+        reorder: None,
+        seed: 1,
+    };
+    let head = ["MTU", "sent", "packets", "arrived", "lost", "failed", "beyond p50", "p99", "longest", "per packet"];
+    print(&format!("a line of {} ms one way, {} s each\n", args.latency, args.seconds));
+    let row = |cells: [String; 10]| cells.map(|cell| format!("{cell:>11}")).concat() + "\n";
+    print(&row(head.map(String::from)));
+    for (mtu, rate) in [(1500, 1), (4096, 1), (4096, 2)] {
+        let b = linux::line::bench(&line, Rate::from_gbps(rate), mtu, Duration::from_secs(args.seconds))?;
+        let us = |ns: u64| format!("{:.0} us", ns as f64 / 1e3);
+        let [middle, most, longest] = b.beyond_ns.map(us);
+        let cpu = format!("{:.2} us", b.carried.cpu_ns as f64 / 1e3 / b.sent.max(1) as f64);
+        let sent = format!("{:.2} Gb/s", b.rate / 1e9);
+        let numbers = [b.sent, b.arrived, b.carried.lost, b.carried.failed].map(|n| n.to_string());
+        let [packets, arrived, lost, failed] = numbers;
+        print(&row([mtu.to_string(), sent, packets, arrived, lost, failed, middle, most, longest, cpu]));
+    }
+    Ok(())
 }

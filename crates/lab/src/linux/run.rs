@@ -236,6 +236,7 @@ pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
         Tool::Sysctl => ("sh", &["-c", "while read -r key value; do echo $value > /proc/sys/$key || exit 1; done"]),
         Tool::Ip => ("ip", &["-batch", "-"]),
         Tool::Tc => ("tc", &["-batch", "-"]),
+        Tool::Ethtool => ("sh", &["-c", "while read -r line; do ethtool $line || exit 1; done"]),
     };
     let output = run(step.namespace.as_deref(), program, arguments, &(step.lines.join("\n") + "\n"))?;
     if output.status.success() {

@@ -16,6 +16,8 @@ pub enum Tool {
     Ip,
     /// `tc -batch`.
     Tc,
+    /// `ethtool`, a process per line.
+    Ethtool,
     /// `clang -target bpf`: an object file, unless it is there, and what is defined for it.
     Clang,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Step {
                     Tool::Sysctl => "sysctl ",
                     Tool::Ip => "ip ",
                     Tool::Tc => "tc ",
+                    Tool::Ethtool => "ethtool ",
                     Tool::Clang => "clang ",
                 }
             )?;
