@@ -10,11 +10,13 @@ use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::{FlowBar, interrupted};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
 use std::time::Duration;
-use strandway_lab::linux::line::Line;
+use strandway_fabric::loss::Burst;
+use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
@@ -73,7 +75,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     };
     let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     let began = Instant::now();
-    if linux::up(&fabric, &interrupted)? == Up::Standing {
+    if linux::up(&fabric, &program()?, &interrupted)? == Up::Standing {
         show(&format!("{name} is up already, just so\n"));
         return Ok(());
     }
@@ -92,12 +94,18 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     for note in &fabric.notes {
         show(&format!("not as simulated: {note}\n"));
     }
-    if !scenario.check()?.plan.faults.is_empty() {
+    let plan = scenario.check()?.plan;
+    if plan.faults.iter().any(|fault| !linux::is_carried(&plan.topology, fault)) {
         show(
             "faults: those of the scenario happen in `strandway fabric run`; here break things with `strandway fabric fail`\n",
         );
     }
     Ok(())
+}
+
+/// This program, which carries long links in a process of its own.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::Run(format!("where this program is cannot be told: {e}")))
 }
 
 /// What was built for one run goes with it, however that ends.
@@ -127,7 +135,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let fabric = linux::feasible(fabric);
     let running = Running::on(name)?;
     let mut notes = fabric.notes.clone();
-    let lease = match linux::up(&fabric, &interrupted)? {
+    let lease = match linux::up(&fabric, &program()?, &interrupted)? {
         Up::Built => Some(Lease(name, &running)),
         Up::Standing => {
             let broken = linux::broken(name)?;
@@ -274,9 +282,7 @@ fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
         latency_ns: args.latency * 1_000_000,
         rate: None,
         queue: 0,
-        loss: [args.loss, 0.0],
-        burst_packets: 1.0,
-        burst_ns: None,
+        loss: [args.loss, 0.0].map(|share| Losses::new(share, Burst::NONE)),
         reorder: None,
         seed: 1,
     };

@@ -36,6 +36,13 @@ pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) 
 }
 
 fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Result<Vec<Target>, String> {
+    let long = |link: &&LinkId| topology.ends(**link).is_some_and(|ends| topology.long_link_of(&ends).is_some());
+    if let Some(&link) = fault.links.iter().find(long) {
+        return Err(format!(
+            "faults: {} is a long link; between namespaces it loses packets all the time or never: write fabric.loss",
+            topology.link_name(link)
+        ));
+    }
     match fault.kind {
         FaultKind::Down { visible } => broken_links(topology, &fault.links, visible.is_some()),
         FaultKind::Loss { probability: 0.0, .. } => Ok(Vec::new()),

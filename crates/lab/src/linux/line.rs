@@ -13,7 +13,7 @@ pub use bench::{Benched, bench};
 pub use run::{Carrying, End, carry};
 
 use serde::{Deserialize, Serialize};
-use strandway_fabric::loss::Burst;
+use strandway_fabric::loss::{Burst, LossProcess};
 use strandway_proto::Span;
 
 /// A long link.
@@ -27,16 +27,41 @@ pub struct Line {
     pub rate: Option<u64>,
     /// Bytes that wait at its beginning at the most.
     pub queue: u64,
-    /// The share of frames that each direction loses.
-    pub loss: [f64; 2],
-    /// How many frames are lost in a row on average, where bursts are not given as a time.
-    pub burst_packets: f64,
-    /// How long a burst of losses lasts on average, in nanoseconds, if that is given.
-    pub burst_ns: Option<u64>,
+    /// What each direction loses at random.
+    pub loss: [Losses; 2],
     /// Frames that others overtake.
     pub reorder: Option<Reorder>,
     /// Random numbers derive from this.
     pub seed: u64,
+}
+
+/// What a direction loses at random.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// The share of frames.
+    pub share: f64,
+    /// How many are lost in a row on average, where bursts are not given as a time.
+    pub burst_packets: f64,
+    /// How long a burst lasts on average, in nanoseconds, if that is given.
+    pub burst_ns: Option<u64>,
+}
+
+impl Losses {
+    /// This share of frames, in such bursts.
+    pub fn new(share: f64, burst: Burst) -> Losses {
+        match burst {
+            Burst::Packets(burst_packets) => Losses { share, burst_packets, burst_ns: None },
+            Burst::Time(length) => Losses { share, burst_packets: 1.0, burst_ns: Some(length.0 / 1000) },
+        }
+    }
+
+    fn process(self) -> LossProcess {
+        let burst = match self.burst_ns {
+            Some(length) => Burst::Time(Span(length * 1000)),
+            None => Burst::Packets(self.burst_packets),
+        };
+        LossProcess::new(self.share, burst)
+    }
 }
 
 /// Frames that others overtake: a share of them takes longer.
@@ -51,13 +76,6 @@ pub struct Reorder {
 impl Line {
     fn latency(&self) -> Span {
         Span(self.latency_ns * 1000)
-    }
-
-    fn burst(&self) -> Burst {
-        match self.burst_ns {
-            Some(length) => Burst::Time(Span(length * 1000)),
-            None => Burst::Packets(self.burst_packets),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Carried, End, Line, carry};
 use crate::linux::LinuxError;
 use crate::linux::line::device::pace;
+use crate::linux::lines::whole_frames;
 use crate::linux::live::enter;
 use crate::linux::run::carry_out;
 use crate::linux::state::netns;
@@ -131,10 +132,4 @@ fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
     }
     let lines = ["x", "y"].map(|end| format!("link set {end} up")).to_vec();
     carry_out(&Step { namespace: Some(line.clone()), tool: Tool::Ip, lines })
-}
-
-/// Devices that send to a line hand it frames as they are on a wire: checksums made, and none that a network card would cut.
-pub(crate) fn whole_frames(namespace: &str, devices: &[&str]) -> Step {
-    let lines = devices.iter().map(|device| format!("-K {device} tx off sg off tso off gso off gro off")).collect();
-    Step { namespace: Some(namespace.to_string()), tool: Tool::Ethtool, lines }
 }

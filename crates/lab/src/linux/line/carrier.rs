@@ -35,7 +35,7 @@ impl Carrier {
     /// The direction `way` (0 or 1) of a line; `number` tells its random numbers from those of other lines.
     pub(super) fn new(line: &Line, number: u64, way: u64) -> Carrier {
         Carrier {
-            loss: LossProcess::new(line.loss[way as usize], line.burst()),
+            loss: line.loss[way as usize].process(),
             random: Random::new(line.seed, StreamKind::Port, number * 2 + way),
             busy_until: Time::ZERO,
             line: line.clone(),
@@ -69,8 +69,9 @@ impl Carrier {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Reorder;
+    use super::super::{Losses, Reorder};
     use super::*;
+    use strandway_fabric::loss::Burst;
     use strandway_proto::Span;
 
     fn line() -> Line {
@@ -79,9 +80,7 @@ mod tests {
             latency_ns: 5_000_000,
             rate: Some(1_000_000_000),
             queue: 30_000,
-            loss: [0.0; 2],
-            burst_packets: 1.0,
-            burst_ns: None,
+            loss: [Losses::new(0.0, Burst::NONE); 2],
             reorder: None,
             seed: 1,
         }
@@ -112,7 +111,8 @@ mod tests {
 
     #[test]
     fn losses_are_those_of_the_model_in_each_direction() {
-        let line = Line { loss: [0.02, 0.0], rate: None, ..line() };
+        let loss = [0.02, 0.0].map(|share| Losses::new(share, Burst::NONE));
+        let line = Line { loss, rate: None, ..line() };
         for (way, expected) in [(0, 2000.0), (1, 0.0)] {
             let mut carrier = Carrier::new(&line, 7, way);
             let lost = (0..100_000).filter(|n| carrier.take(Time(n * 1_000_000), 1226) == Fate::Lost).count();
