@@ -593,6 +593,11 @@ pub(crate) enum FabricCommand {
     Down(FabricDownArgs),
     /// Tell what this machine has and lacks
     Check(FabricCheckArgs),
+    /// Measure what the delay line of long links carries on this machine
+    BenchLine(FabricBenchLineArgs),
+    /// Carry the long links of a fabric that is being built; `fabric up` starts it
+    #[command(hide = true)]
+    CarryLines(FabricName),
 }
 
 /// Which fabric.
@@ -683,6 +688,19 @@ pub(crate) struct FabricExecArgs {
 pub(crate) struct FabricDownArgs {
     #[command(flatten)]
     pub(crate) fabric: FabricName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricBenchLineArgs {
+    /// How long each row is measured, in seconds
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+    /// Latency of the line, one way, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) latency: u64,
+    /// Share of frames that the line loses
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) loss: f64,
 }
 
 #[derive(Debug, ClapArgs)]

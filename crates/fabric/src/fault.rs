@@ -1,5 +1,6 @@
 //! What breaks, and when.
 
+use crate::loss::Burst;
 use crate::topology::LinkId;
 use strandway_proto::units::{Span, Time};
 
@@ -34,8 +35,7 @@ pub enum FaultKind {
     Loss {
         /// The share of packets that it loses, in [0, 1].
         probability: f64,
-        /// How many packets in a row it loses on average: 1 for independent losses, more for bursts (the two states of
-        /// Gilbert and Elliott, none lost in the one, all in the other).
-        burst: f64,
+        /// How long losses last once they have begun.
+        burst: Burst,
     },
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod fault;
+pub mod loss;
 pub mod measure;
 pub mod plan;
 pub mod tally;

@@ -109,6 +109,20 @@ pub struct PortSettings {
     pub shared: Option<SharedSettings>,
 }
 
+impl PortSettings {
+    /// The same for a port whose data queue holds `queue`: its other limits and thresholds grow or shrink alike.
+    pub fn with_queue(&self, queue: Bytes) -> PortSettings {
+        let factor = queue.0 as f64 / self.data_queue.0.max(1) as f64;
+        let scaled = |bytes: Bytes| Bytes((bytes.0 as f64 * factor) as u64);
+        PortSettings {
+            data_queue: queue,
+            control_queue: scaled(self.control_queue),
+            ecn: self.ecn.map(|ecn| EcnSettings { low: scaled(ecn.low), high: scaled(ecn.high), ..ecn }),
+            ..*self
+        }
+    }
+}
+
 /// Packet trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimSettings {
@@ -162,7 +176,7 @@ pub struct CapturePlan {
     pub limit: usize,
 }
 
-/// Bytes that can wait at one port at the most. With PFC a port has no limit of its own: what bounds it is what the switch takes in
+/// Bytes that can wait at one port of a place at the most. With PFC a port has no limit of its own: what bounds it is what the switch takes in
 /// before it has paused all of its neighbours, or its shared buffer.
 fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
     let Some(pfc) = ports.pfc else { return ports.data_queue };
@@ -175,12 +189,14 @@ fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
 /// No packet is on its way for longer: through a full queue at each of six hops, twice over. Paused ports and ports that are down
 /// hold packets for longer; the floor of 10 ms covers all but outages (ours).
 fn packet_life(topology: &Topology, ports: &PortSettings) -> Span {
-    let hops = (0..topology.tiers()).map(|l| topology.level(l));
-    let slowest = hops.map(|l| l.rate.time_for(longest_queue(topology, ports)) + l.latency).max().unwrap_or(Span::ZERO);
+    let queue = longest_queue(topology, ports);
+    let here = topology.kinds_of_link().map(|l| l.rate.time_for(queue) + l.latency);
+    let far = topology.long_queues().map(|long| long.level.rate.time_for(long.queue) + long.level.latency);
+    let slowest = here.chain(far).max().unwrap_or(Span::ZERO);
     (slowest * 12).max(Span::from_ms(10))
 }
 
-/// The world as a connection of this profile sees it, its ends aside.
+/// The world as a connection of this profile sees it, its ends aside: that of the longest path.
 pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile) -> Environment {
     let packet = profile.packet_bytes();
     Environment {
@@ -191,7 +207,28 @@ pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile)
         trimming: ports.trim.is_some(),
         uplinks: [0; 2],
         paths_in_order: 0,
-        queue: longest_queue(topology, ports),
+        queue: topology.long_queues().map(|long| long.queue).fold(longest_queue(topology, ports), Bytes::max),
         packet_life: packet_life(topology, ports),
+    }
+}
+
+/// The same as a connection between these two hosts sees it. Between sites round trip and rate are those of the way; in one place
+/// those of the longest path, as NICs are configured there.
+pub fn environment_between(
+    topology: &Topology,
+    all: &Environment,
+    profile: &Profile,
+    from: HostId,
+    to: HostId,
+) -> Environment {
+    if topology.sites() == 0 {
+        return *all;
+    }
+    let control = Bytes(u64::from(profile.transport.control));
+    let narrowest = topology.narrowest(topology.leaf_of(from), topology.leaf_of(to));
+    Environment {
+        base_rtt: topology.rtt_between(profile.packet_bytes(), control, from, to),
+        rate: Rate(narrowest.0 * u64::from(topology.planes())),
+        ..*all
     }
 }

@@ -10,11 +10,15 @@
 //! | ports of a leaf: first down to its hosts, then up | behind the former, leaf by leaf, plane by plane within a leaf |
 //! | ports of a tier-1 switch: first down, then up | behind the former |
 //! | ports of a core: down | behind the former |
+//!
+//! Or a plane is a few sites, each a leaf with its hosts, and long links from each to every other: see [`SitesShape`].
 
 mod distance;
 mod names;
+mod sites;
 
 pub use names::LinkGroup;
+pub use sites::{LongLink, SITES_MAX, SitesShape};
 
 use strandway_proto::HostId;
 use strandway_proto::units::{Rate, Span};
@@ -95,6 +99,8 @@ pub struct Topology {
     spine_down: u32,
     spine_up: u32,
     core_down: u32,
+    /// Between sites, by pair; empty if the fabric is one place.
+    long: Vec<LongLink>,
 }
 
 /// Where a port leads.
@@ -104,9 +110,9 @@ pub struct LinkEnds {
     pub from: NodeId,
     /// The node it leads to.
     pub to: NodeId,
-    /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
+    /// 0 host to leaf, 1 leaf to tier 1 or site to site, 2 tier 1 to core.
     pub level: usize,
-    /// Towards the core?
+    /// Towards the core? Between sites: towards the one with the higher number?
     pub up: bool,
     /// The plane.
     pub plane: u8,
@@ -183,6 +189,7 @@ impl Topology {
             spine_down,
             spine_up,
             core_down,
+            long: Vec::new(),
         })
     }
 
@@ -192,6 +199,9 @@ impl Topology {
     /// # Errors
     /// If links have different rates: a faster one would run out of bytes.
     pub fn with_cut_through(self) -> Result<Topology, String> {
+        if !self.long.is_empty() {
+            return Err("switches of sites store and forward: long links have rates of their own".into());
+        }
         let used = if self.tiers() == 3 { &self.levels[..] } else { &self.levels[..2] };
         if used.iter().any(|level| level.rate != used[0].rate) {
             let rates: Vec<String> = used.iter().map(|level| level.rate.to_string()).collect();
@@ -278,7 +288,8 @@ impl Topology {
         self.core_down
     }
 
-    /// Rate and latency of a level: 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
+    /// Rate and latency of a level: 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core. Between sites level 1 has the lowest rate
+    /// and the longest latency of all long links; [`Topology::level_of`] tells that of each.
     pub const fn level(&self, level: usize) -> &Level {
         &self.levels[level]
     }
@@ -395,6 +406,9 @@ impl Topology {
                 return Some(LinkEnds { from, to: NodeId(host), level: 0, up: false, plane, reverse });
             }
             let up = port - self.shape.hosts_per_leaf;
+            if !self.long.is_empty() {
+                return Some(self.long_ends(from, leaf, plane, up));
+            }
             let (pod, within) = self.pod_of_leaf(leaf);
             let to = self.spine(pod * self.shape.spines + up / bundle, plane);
             let reverse = LinkId(self.ports_of(to).0.0 + within * bundle + up % bundle);
@@ -458,6 +472,7 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strandway_proto::units::Bytes;
 
     pub(super) fn shapes() -> Vec<Topology> {
         let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
@@ -466,7 +481,15 @@ mod tests {
         [base, Shape { planes: 4, ..base }, Shape { pods, hosts: 31, ..base }, Shape { pods, planes: 2, ..base }]
             .into_iter()
             .map(|shape| Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape"))
+            .chain([sites(2, 1, 1), sites(5, 2, 3)])
             .collect()
+    }
+
+    fn sites(sites: u32, planes: u8, bundle: u32) -> Topology {
+        let shape = SitesShape { sites, hosts_per_site: 3, planes, bundle };
+        let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
+        let long = LongLink { level, queue: Bytes(1 << 20) };
+        Topology::of_sites(shape, level, vec![long; shape.pairs().count()], Span::ZERO).expect("a valid shape")
     }
 
     #[test]

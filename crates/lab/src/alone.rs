@@ -30,26 +30,26 @@ impl<'a> Alone<'a> {
     /// Until the receiver has it: the way of the last packet, or, if that is a short one, of the full one before it, each from
     /// when a port is free for it. Packets leave as many at a time as the NIC has ports.
     pub(crate) fn transfer(&self, from: HostId, to: HostId, bytes: u64) -> Span {
-        let hops = self.topology.hops(from, to);
         let (packets, full) = (self.packets(bytes), self.mtu + self.header);
         let last = Bytes(bytes - (packets - 1) * self.mtu + self.header);
-        let port = self.topology.level(0).rate;
+        let port = self.topology.narrowest(self.topology.leaf_of(from), self.topology.leaf_of(to));
         let ports = u64::from(self.topology.planes());
         // All packets but the last are full, so that those before this one keep every port equally long.
         let start = |packet: u64| port.time_for(Bytes(packet / ports * full));
-        let short_last = start(packets - 1) + self.topology.one_way(last, hops);
+        let short_last = start(packets - 1) + self.topology.one_way_between(last, from, to);
         if packets == 1 {
             return short_last;
         }
-        let full_last = start(packets - 2) + self.topology.one_way(Bytes(full), hops);
+        let full_last = start(packets - 2) + self.topology.one_way_between(Bytes(full), from, to);
         // Below one leaf there is but one way, and the short packet cannot overtake.
-        let behind = if hops == 2 && ports == 1 { self.rate.time_for(last) } else { Span::ZERO };
+        let behind =
+            if self.topology.hops(from, to) == 2 && ports == 1 { self.rate.time_for(last) } else { Span::ZERO };
         short_last.max(full_last + behind)
     }
 
     /// Until the sender knows: with its acknowledgement's way back.
     pub(crate) fn completion(&self, from: HostId, to: HostId, bytes: u64) -> Span {
-        self.transfer(from, to, bytes) + self.topology.one_way(self.control, self.topology.hops(from, to))
+        self.transfer(from, to, bytes) + self.topology.one_way_between(self.control, to, from)
     }
 
     fn packets(&self, bytes: u64) -> u64 {

@@ -63,7 +63,8 @@ impl Cost {
         let far = topology.hops(HostId(0), HostId(topology.hosts() - 1)) as u64;
         let paths = match far {
             0..=2 => planes,
-            3..=4 => planes * leaf_up,
+            3 => planes * u64::from(shape.leaf_bundle),
+            4 => planes * leaf_up,
             _ => planes * leaf_up * spine_up,
         };
         Cost {
@@ -71,7 +72,8 @@ impl Cost {
             hosts,
             leaf_ports: u64::from(topology.leaf_ports()),
             switches: [leaves, spines, cores, 0],
-            links: [hosts * planes, leaves * leaf_up, spines * spine_up, 0],
+            // A link between sites has an uplink at both ends.
+            links: [hosts * planes, leaves * leaf_up / if far == 3 { 2 } else { 1 }, spines * spine_up, 0],
             split: planes,
             longest: far - 1,
             neighbours: u64::from(shape.hosts_per_leaf) - 1,

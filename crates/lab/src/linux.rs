@@ -9,6 +9,8 @@ mod check;
 mod counted;
 mod failure;
 mod faults;
+pub mod line;
+mod lines;
 mod live;
 mod probe;
 mod queue;
@@ -20,6 +22,7 @@ mod steps;
 pub use check::{Finding, check, feasible};
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
+pub use lines::{LineStatus, carry_lines, is_carried};
 pub use live::live;
 pub use probe::{Probed, probe};
 pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, up};
@@ -27,6 +30,7 @@ pub use state::{FOLDER, Running, names};
 pub use status::{PortStatus, Status, T1Status, status};
 pub use steps::{Step, Tool, build, change};
 
+use crate::linux::line::Line;
 use crate::node_file::NodeFile;
 use crate::problem::Problems;
 use crate::quantity;
@@ -52,6 +56,9 @@ pub const PLANES_MAX: u8 = strandway_udp::PLANES_MAX as u8;
 
 /// The fastest port that is shaped. Measured: above 1 Gb/s it is the processor that limits, not the shaper.
 pub const RATE_MAX: Rate = Rate(1_000_000_000);
+
+/// The fastest long link: what a delay line carries without a loss of its own (`docs/performance.md`).
+pub const LINE_RATE_MAX: Rate = Rate(2_000_000_000);
 
 /// What the rate of an unshaped NIC is taken for at the most. Measured: two cores move 10 Gb/s and more over three hops.
 const UNSHAPED_RATE: Rate = Rate(10_000_000_000);
@@ -79,7 +86,7 @@ pub struct Options {
 }
 
 /// A fabric to be built of namespaces: nothing in it can be misconfigured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinuxFabric {
     /// What names of namespaces begin with.
     pub name: String,
@@ -115,6 +122,10 @@ pub struct LinuxFabric {
     pub base_rtt_ns: u64,
     /// What the scenario asks for and namespaces do not do.
     pub notes: Vec<String>,
+    /// The long links between two sites, plane by plane, each in the T1 of that number: between it and T0 1 is a delay line. Empty
+    /// for a fabric that is one place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<Line>,
 }
 
 /// When a switch port marks (ECN), by the bytes that wait as a packet joins them.
@@ -160,7 +171,7 @@ impl Node {
             return number(host).map(Node::Host);
         }
         type Switch = fn(u8, u16) -> Node;
-        for (kind, switch) in [("leaf", Node::T0 as Switch), ("spine", Node::T1 as Switch)] {
+        for (kind, switch) in [("leaf", Node::T0 as Switch), ("site", Node::T0), ("spine", Node::T1)] {
             if let Some(rest) = name.strip_prefix(kind) {
                 let (at, plane) = rest.split_once(".p").unwrap_or((rest, "0"));
                 return Some(switch(u8::try_from(number(plane)?).ok()?, number(at)?));
@@ -212,7 +223,12 @@ impl LinuxFabric {
             let what = "has three tiers; a source route over namespaces has two".into();
             file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
         }
-        if shape.leaf_bundle > 1 {
+        if topology.sites() > 2 {
+            let what = "are more than the two that a delay line joins".into();
+            file("fabric.sites", &topology.sites(), what, "write 2, or leave it out");
+        }
+        let t1s = if topology.sites() > 0 { shape.leaf_bundle } else { shape.spines };
+        if shape.leaf_bundle > 1 && topology.sites() == 0 {
             let what = "parallel links cannot be told apart by micro segments".into();
             file("fabric.bundle", &shape.leaf_bundle, what, "leave it out and write more `spines`");
         }
@@ -225,13 +241,18 @@ impl LinuxFabric {
             file("fabric.hosts", &shape.hosts, what, "add --set fabric.hosts=8, or take a smaller scenario");
         }
         let namespaces =
-            shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + shape.spines as usize);
+            shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + t1s as usize);
         if shape.hosts <= HOSTS_MAX && namespaces > NAMESPACES_MAX {
             let what = format!("hosts and switches would be {namespaces} namespaces; {NAMESPACES_MAX} is the most");
             file("fabric", &"", what, "write fewer hosts, planes or spines");
         }
         let rates = [topology.level(0).rate, topology.level(1).rate];
-        if let Some(rate) = rates.iter().find(|rate| **rate > RATE_MAX).filter(|_| !options.unshaped) {
+        let shaped_rates = if topology.sites() > 0 { &rates[..1] } else { &rates[..] };
+        if topology.sites() > 0 && rates[1] > LINE_RATE_MAX && !options.unshaped {
+            let what = format!("{} is faster than a delay line carries; {LINE_RATE_MAX} is the most", rates[1]);
+            file("fabric.long_rate", &"", what, "write \"1 Gbps\", or pass --unshaped for as fast as it goes");
+        }
+        if let Some(rate) = shaped_rates.iter().find(|rate| **rate > RATE_MAX).filter(|_| !options.unshaped) {
             let what = format!("a port of {rate} is faster than software carries; {RATE_MAX} is the most");
             file("fabric.rate", &"", what, "pass --rate 500Mbps (per port), or --unshaped for as fast as it goes");
         }
@@ -241,7 +262,8 @@ impl LinuxFabric {
         let profile = experiment.profile();
         let derived = &experiment.derived;
         let payload = profile.transport.mtu;
-        let node_rate = if options.unshaped { derived.rate.0.min(UNSHAPED_RATE.0) } else { derived.rate.0 };
+        let narrowest = Rate(topology.narrowest(0, topology.leaves() - 1).0 * u64::from(shape.planes));
+        let node_rate = if options.unshaped { derived.rate.0.min(UNSHAPED_RATE.0) } else { narrowest.0 };
         let shaped = |rate: Rate| (!options.unshaped).then_some(rate.0);
         let fabric = LinuxFabric {
             name: name.to_string(),
@@ -249,10 +271,11 @@ impl LinuxFabric {
             planes: shape.planes,
             hosts: shape.hosts as u16,
             hosts_per_t0: shape.hosts_per_leaf.min(shape.hosts) as u16,
-            t1s: shape.spines as u16,
+            t1s: t1s as u16,
             mtu: MTU.max(payload + HEADERS),
             host_rate: shaped(rates[0]),
-            uplink_rate: shaped(rates[1]),
+            // At a long link its line shapes.
+            uplink_rate: shaped(rates[1]).filter(|_| topology.sites() == 0),
             queue: derived.queue.0,
             marking: ports.ecn.filter(|_| !options.unshaped).map(|ecn| Marking {
                 low: ecn.low.0,
@@ -266,6 +289,7 @@ impl LinuxFabric {
             node_rate,
             base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
             notes: notes(&scenario, &experiment, options.unshaped),
+            lines: lines::of(&experiment, options.unshaped),
         };
         // What the limits above let through fits micro segments.
         let clos = fabric.clos();
@@ -291,6 +315,16 @@ impl LinuxFabric {
             nodes.extend((0..self.t1s).map(|j| Node::T1(plane, j)));
         }
         nodes
+    }
+
+    /// The delay line at a port, if there is one: between a T1 and T0 1, where sites are joined.
+    pub(crate) fn line_at(&self, port: &Port) -> Option<usize> {
+        let (plane, t1) = match (port.node, port.peer) {
+            (Node::T0(p, 1), Node::T1(_, j)) | (Node::T1(p, j), Node::T0(_, 1)) => (p, j),
+            _ => return None,
+        };
+        let number = usize::from(plane) * usize::from(self.t1s) + usize::from(t1);
+        (number < self.lines.len()).then_some(number)
     }
 
     /// Do its switch ports mark or trim?
@@ -361,7 +395,7 @@ impl LinuxFabric {
     /// # Errors
     /// With a sentence, if it does not.
     pub(crate) fn says_plane(&self, name: &str) -> Result<(), String> {
-        let switch = name.starts_with("leaf") || name.starts_with("spine");
+        let switch = ["leaf", "site", "spine"].iter().any(|kind| name.starts_with(kind));
         if self.planes > 1 && switch && !name.contains(".p") {
             return Err(format!("there are {} planes; write {name}.p0 or another plane", self.planes));
         }
@@ -385,6 +419,7 @@ impl LinuxFabric {
             ("marking", marking(&a.marking), marking(&b.marking)),
             ("trimming", a.trimming.to_string(), b.trimming.to_string()),
             ("profile", a.profile.clone(), b.profile.clone()),
+            ("long links", format!("{}", a.lines.len()), format!("{}", b.lines.len())),
             ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
         ] {
             if here != there {
@@ -442,10 +477,16 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
 /// The simulator's base round trip, but over cables as short as those between namespaces.
 fn base_rtt(experiment: &crate::Experiment) -> Span {
     let topology = &experiment.plan.topology;
+    let control = Bytes(u64::from(experiment.profile().transport.control));
+    let packet = experiment.derived.packet;
+    if topology.sites() > 0 {
+        // Short cables are negligible beside the long one.
+        let within = topology.level(0).latency.0 * 4;
+        return Span(topology.base_rtt(packet, control).0 - within);
+    }
     let level = |l: usize| Level { rate: topology.level(l).rate, latency: Span::from_ns(1) };
     let short = Topology::new(*topology.shape(), [level(0), level(1), level(1)], [Span::ZERO; 3]);
-    let control = Bytes(u64::from(experiment.profile().transport.control));
-    short.map_or(experiment.derived.base_rtt, |short| short.base_rtt(experiment.derived.packet, control))
+    short.map_or(experiment.derived.base_rtt, |short| short.base_rtt(packet, control))
 }
 
 /// What the simulator does for this scenario and namespaces do not.
@@ -458,6 +499,10 @@ fn notes(scenario: &Scenario, experiment: &crate::Experiment, unshaped: bool) ->
         topology.level(0).latency
     )];
     for (wanted, what) in [
+        (
+            topology.sites() > 0 && classes,
+            "ECN, trimming: not at the ends of long links, whose queue drops what does not fit",
+        ),
         (unshaped && ports.ecn.is_some(), "ECN: off, no packet waits at a port without a rate"),
         (unshaped && ports.trim.is_some(), "trimming: off, no packet waits at a port without a rate"),
         (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),

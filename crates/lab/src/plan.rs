@@ -18,9 +18,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Group, Programs, Rank};
-use strandway_fabric::plan::{PortSettings, Routing, Start, environment};
+use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::{Measurements, Plan, Topology};
-use strandway_proto::units::{Span, Time};
+use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
 use toml::Value;
 
@@ -128,7 +128,10 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         let what = format!("ends before the last flow starts, at {last}");
         sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
     }
-    let faults = faults::read(sink, root, &topology, run.seed, time_limit);
+    let mut faults = faults::read(sink, root, &topology, run.seed, time_limit);
+    // Of several losses of one link the first counts: what is written under [[faults]] goes before what links always lose.
+    faults.plans.extend(fabric.losses.plans.clone());
+    faults.notes.extend(fabric.losses.notes.clone());
     let capture = run.capture.as_deref().and_then(|name| match run::capture(name, run.capture_limit, &topology) {
         Ok(capture) => Some(capture),
         Err((what, remedy)) => {
@@ -179,6 +182,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         capture,
     };
     notes.extend(unmet(&plan));
+    notes.extend(outreached(&plan));
     let mut experiment = Experiment {
         name: scenario.name(),
         description,
@@ -250,6 +254,40 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     notes
 }
 
+/// Profiles whose range of packet numbers is less than what the longest path has room for.
+fn outreached(plan: &Plan) -> Vec<String> {
+    let topology = &plan.topology;
+    let sites = topology.sites();
+    let at = |site: u32| HostId(site * topology.shape().hosts_per_leaf);
+    let told = |profile: &Arc<Profile>| {
+        let all = environment(topology, &plan.ports, profile);
+        let pairs = (1..sites).flat_map(|high| (0..high).map(move |low| (low, high)));
+        let world = pairs
+            .map(|(a, b)| environment_between(topology, &all, profile, at(a), at(b)))
+            .max_by_key(|world| world.bdp())?;
+        let range = profile.reliability.range()?;
+        let room = world.bdp().0 / world.packet.0;
+        let most = Rate(
+            (u128::from(range) * u128::from(world.packet.0) * 8_000_000_000_000 / u128::from(world.base_rtt.0.max(1)))
+                as u64,
+        );
+        (u64::from(range) < room).then(|| {
+            format!(
+                "{} has at most {} packets under way per connection, and the longest path has room for {}: no more than {most} there; \
+                 raise {} if that is not meant",
+                profile.name,
+                count(range.into()),
+                count(room),
+                match profile.reliability.name() {
+                    "mrc_sack" => "profile.mrc_sack.psn_range (255 at the most), or use several connections",
+                    _ => "profile.selective_repeat.window_psn",
+                },
+            )
+        })
+    };
+    plan.profiles.iter().filter_map(told).collect()
+}
+
 /// Profiles of single workloads that would have the switches otherwise.
 fn unmet(plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
@@ -283,7 +321,10 @@ fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]
         let environment = environment(topology, ports, profile);
         (environment.base_rtt + profile.reliability.timeout(&profile.transport, &environment)) * 10
     };
-    profiles.iter().map(round).fold(Span::from_ms(10), Span::max)
+    // Over long links a flow may take many round trips, which cost nothing to simulate while nothing moves.
+    let least = if topology.sites() > 0 { 4000 } else { 0 };
+    let rounds = |profile: &Arc<Profile>| round(profile).max(environment(topology, ports, profile).base_rtt * least);
+    profiles.iter().map(rounds).fold(Span::from_ms(10), Span::max)
 }
 
 /// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose

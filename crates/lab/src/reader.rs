@@ -211,6 +211,11 @@ impl<'a> Section<'a> {
         self.unit(key, quantity::size, "MB")
     }
 
+    /// A distance, in metres.
+    pub(crate) fn metres(&self, key: &'static str) -> Option<u64> {
+        self.unit(key, quantity::distance, "km")
+    }
+
     fn unit<T>(&self, key: &'static str, parse: fn(&str) -> Result<T, QuantityError>, unit: &str) -> Option<T> {
         match self.raw(key)? {
             Value::String(text) => self.quantity(key, parse(text)),

@@ -8,6 +8,7 @@ mod crowd;
 pub mod csv;
 pub mod html;
 pub mod lines;
+mod long;
 mod make;
 pub mod markdown;
 mod series;
@@ -73,6 +74,9 @@ pub struct Report {
     pub links: Vec<GroupFacts>,
     /// The ten links that carried the most of what they could.
     pub hottest: Vec<LinkFacts>,
+    /// Every long link between sites, in each direction; empty for a fabric that is one place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub long_links: Vec<LongLinkFacts>,
     /// Per NIC port, how its entropy values fared.
     pub paths: Vec<PathFacts>,
     /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
@@ -138,6 +142,8 @@ pub struct FabricFacts {
     pub kind: String,
     /// 2 or 3.
     pub tiers: usize,
+    /// Sites that long links join; 0 if the fabric is one place.
+    pub sites: u32,
     /// Planes.
     pub planes: u8,
     /// Leaves, all planes together.
@@ -152,7 +158,7 @@ pub struct FabricFacts {
     pub rate_gbps: f64,
     /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
     pub base_rtt_us: f64,
-    /// Rate of a host's link times base RTT.
+    /// Rate of a host's link times base RTT; in a fabric of sites times the round trip within a site.
     pub bdp_bytes: u64,
     /// Limit of a data queue (with PFC: before it became unlimited).
     pub queue_bytes: u64,
@@ -393,6 +399,22 @@ pub struct LinkFacts {
     pub lost: u64,
     /// How long its data was paused.
     pub paused_us: f64,
+}
+
+/// One direction of a long link between sites.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LongLinkFacts {
+    /// Its rate.
+    pub rate_gbps: f64,
+    /// Its propagation delay.
+    pub latency_us: f64,
+    /// What the data queue of its port holds at the most.
+    pub queue_bytes: u64,
+    /// Packets lost, as a share of those that left onto it.
+    pub lost_share: f64,
+    /// What it carried.
+    #[serde(flatten)]
+    pub link: LinkFacts,
 }
 
 /// One NIC port (plane) over all hosts.

@@ -9,6 +9,7 @@ pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod profile;
 pub(crate) mod run;
+pub(crate) mod sites;
 pub(crate) mod sizes;
 pub(crate) mod workload;
 

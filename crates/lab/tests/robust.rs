@@ -55,7 +55,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
         (
             "[fabric]\nkind = \"torus\"",
-            &["fabric.kind = \"torus\": is not known; known: leaf-spine, fat-tree, multi-plane, htsim"],
+            &["fabric.kind = \"torus\": is not known; known: leaf-spine, fat-tree, multi-plane, sites, htsim"],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",

@@ -227,6 +227,15 @@ impl ReliabilityConfig {
         }
     }
 
+    /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
+    pub fn range(&self) -> Option<u32> {
+        match self {
+            ReliabilityConfig::GoBackN(_) => None,
+            ReliabilityConfig::SelectiveRepeat(config) => Some(config.window_psn),
+            ReliabilityConfig::MrcSack(config) => Some(config.psn_range * 128),
+        }
+    }
+
     /// Its parameters.
     pub fn parameters(&mut self) -> &mut dyn ParameterSet {
         match self {

@@ -26,6 +26,8 @@ pub(crate) struct Router {
     leaf_ports: u32,
     leaf_up: u32,
     leaf_bundle: u32,
+    /// Leaves are sites, and their uplinks lead to each other.
+    sites: bool,
     spine_ports: u32,
     spine_down: u32,
     spine_up: u32,
@@ -70,10 +72,12 @@ impl Router {
             }
             table
         };
+        // Among parallel long links the entropy itself chooses.
+        let leaf_ways = if topology.sites() > 0 { shape.leaf_bundle } else { topology.leaf_up() };
         let direct = (routing != Routing::Hashed).then(|| Direct {
-            leaf: permutations(leaf_node, spine_node, topology.leaf_up()),
+            leaf: permutations(leaf_node, spine_node, leaf_ways),
             spine: permutations(spine_node, core_node, topology.spine_up()),
-            bits: topology.leaf_up().next_power_of_two().ilog2(),
+            bits: leaf_ways.next_power_of_two().ilog2(),
             fixed: routing == Routing::Source,
         });
         let mut router = Router {
@@ -91,6 +95,7 @@ impl Router {
             leaf_ports: topology.leaf_ports(),
             leaf_up: topology.leaf_up(),
             leaf_bundle: shape.leaf_bundle,
+            sites: topology.sites() > 0,
             spine_ports: topology.spine_ports(),
             spine_down: topology.spine_down(),
             spine_up: topology.spine_up(),
@@ -207,6 +212,7 @@ impl Router {
             .find(leads)
             .or_else(|| (0..ways.count).find(leads))
             .unwrap_or(0);
+        let way = ways.skip + way;
         if let Some(Tier::Leaf(switch)) = ways.up {
             let upper = self.spine_uplink(switch / self.planes, way, switch % self.planes, whole);
             packet.reroute(way | upper << 16);
@@ -217,7 +223,7 @@ impl Router {
     /// The ports of a switch that lie on a shortest way to a leaf.
     pub(crate) fn ways_to(&self, node: u32, leaf: u32) -> std::ops::Range<u32> {
         let ways = self.ways(node, leaf * self.hosts_per_leaf);
-        ways.first..ways.first + ways.count
+        ways.first + ways.skip..ways.first + ways.skip + ways.count
     }
 
     /// The node that a link leads to.
@@ -246,8 +252,8 @@ impl Router {
         if self.leaf_of(packet.destination.0) == leaf {
             return 0;
         }
-        let up = Some(Tier::Leaf(node - self.leaf_node));
-        let uplink = self.choose(node, packet, &Ways { first: 0, count: self.leaf_up, up }, 0);
+        let ways = self.leaf_ways(node - self.leaf_node, self.leaf_of(packet.destination.0));
+        let uplink = ways.skip + self.choose(node, packet, &ways, 0);
         uplink | self.spine_uplink(leaf, uplink, plane, packet) << 16
     }
 
@@ -318,10 +324,9 @@ impl Router {
             let base = self.leaf_link + switch * self.leaf_ports;
             if switch / self.planes == leaf {
                 let within = destination % self.hosts_per_leaf;
-                return Ways { first: base + within, count: 1, up: None };
+                return Ways { first: base + within, skip: 0, count: 1, up: None };
             }
-            let up = Some(Tier::Leaf(switch));
-            return Ways { first: base + self.hosts_per_leaf, count: self.leaf_up, up };
+            return self.leaf_ways(switch, leaf);
         }
         if node < self.core_node {
             let switch = node - self.spine_node;
@@ -330,17 +335,29 @@ impl Router {
             if self.spine_up != 0 {
                 if leaf / self.leaves_per_pod != switch / self.planes / self.spines_per_pod {
                     let up = Some(Tier::Spine(switch));
-                    return Ways { first: base + self.spine_down, count: self.spine_up, up };
+                    return Ways { first: base + self.spine_down, skip: 0, count: self.spine_up, up };
                 }
                 within = leaf % self.leaves_per_pod;
             }
             let within = within * self.leaf_bundle;
-            return Ways { first: base + within, count: self.leaf_bundle, up: None };
+            return Ways { first: base + within, skip: 0, count: self.leaf_bundle, up: None };
         }
         let base = self.core_link + (node - self.core_node) * self.core_ports;
         let pod = leaf / self.leaves_per_pod;
         let within = pod * self.core_bundle;
-        Ways { first: base + within, count: self.core_bundle, up: None }
+        Ways { first: base + within, skip: 0, count: self.core_bundle, up: None }
+    }
+
+    /// The uplinks of a leaf, given by its number among all planes' leaves, that lead to another leaf of its plane.
+    #[inline]
+    fn leaf_ways(&self, switch: u32, leaf: u32) -> Ways {
+        let first = self.leaf_link + switch * self.leaf_ports + self.hosts_per_leaf;
+        let up = Some(Tier::Leaf(switch));
+        if self.sites {
+            let skip = self.topology.uplinks_to(switch / self.planes, leaf);
+            return Ways { first, skip, count: self.leaf_bundle, up };
+        }
+        Ways { first, skip: 0, count: self.leaf_up, up }
     }
 
     /// Which of the ways a packet takes.
@@ -379,6 +396,8 @@ enum Way {
 /// Equal ports to choose from.
 struct Ways {
     first: u32,
+    /// Uplinks of the switch that lie before them and lead elsewhere.
+    skip: u32,
     count: u32,
     /// They lead up from this switch.
     up: Option<Tier>,

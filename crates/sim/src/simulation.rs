@@ -313,6 +313,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use strandway_fabric::fault::{FaultKind, FaultPlan};
+    use strandway_fabric::loss::Burst;
     use strandway_fabric::measure::FlowRecord;
     use strandway_fabric::plan::{
         ConnectionPlan, EcnSettings, FlowPlan, PfcSettings, PortSettings, Routing, SharedSettings, Start,
@@ -402,7 +403,7 @@ mod tests {
             let link = LinkId(pick(plan.topology.links()));
             let (from, delay) = (u64::from(pick(15_000_000)), Span(u64::from(pick(3_000_000))));
             let kind = match pick(4) {
-                0 => FaultKind::Loss { probability: 0.05, burst: 1.0 + f64::from(pick(4)) },
+                0 => FaultKind::Loss { probability: 0.05, burst: Burst::Packets(1.0 + f64::from(pick(4))) },
                 1 => FaultKind::Degraded { fraction: 0.5 },
                 _ => FaultKind::Down { visible: Some(delay) },
             };

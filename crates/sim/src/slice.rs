@@ -37,10 +37,9 @@ use strandway_collective::{AnyApplication, FlowTable, Programs};
 use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
-use strandway_fabric::topology::LinkId;
+use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::ConnectionId;
 use strandway_proto::application::Channel;
-use strandway_proto::units::Rate;
 
 pub(crate) use crossing::Mail;
 pub(crate) use fault::Faults;
@@ -280,8 +279,7 @@ impl<'a> Slice<'a> {
                 let i = self.local(link.0);
                 self.drain(i, now);
                 let Some(ends) = self.plan.topology.ends(link) else { return };
-                let nominal = self.plan.topology.level(ends.level).rate;
-                let limits = self.limits_at(nominal, fraction, self.ports[i].has(flag::LAST));
+                let limits = self.limits_at(&ends, fraction, self.ports[i].has(flag::LAST));
                 let port = &mut self.ports[i];
                 port.set_rate(self.limits[usize::from(limits)].rate);
                 port.limits = limits;
@@ -294,9 +292,12 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// The index of the limits of ports at this fraction of their rate.
-    fn limits_at(&mut self, nominal: Rate, fraction: f64, last_hop: bool) -> u8 {
-        let limits = Limits::new(&self.plan.ports, nominal, fraction, last_hop);
+    /// The index of the limits of the port with these ends at this fraction of its rate.
+    fn limits_at(&mut self, ends: &LinkEnds, fraction: f64, last_hop: bool) -> u8 {
+        let topology = &self.plan.topology;
+        let nominal = topology.level_of(ends).rate;
+        let long = topology.long_link_of(ends).map(|long| self.plan.ports.with_queue(long.queue));
+        let limits = Limits::new(long.as_ref().unwrap_or(&self.plan.ports), nominal, fraction, last_hop);
         let index = self.limits.iter().position(|l| *l == limits).unwrap_or_else(|| {
             self.limits.push(limits);
             self.limits.len() - 1

@@ -6,6 +6,7 @@
 mod support;
 use std::sync::Arc;
 use strandway_fabric::fault::FaultKind;
+use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::{Captured, End};
 use strandway_fabric::plan::{EcnSettings, PfcSettings, SharedSettings, Start, TriggerPlan, TrimSettings};
 use strandway_fabric::topology::{Level, Pods, Shape, Topology};
@@ -505,12 +506,12 @@ fn random_loss_is_as_frequent_as_it_should_be() {
     let topology = leaf_spine(4, 2, 1);
     let lossy = link(&topology, "leaf0", "spine0");
     let mut plan = plain(topology, &[(0, 3, 5000 * 4096)]);
-    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01, burst: 1.0 }, 0, u64::MAX)];
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01, burst: Burst::NONE }, 0, u64::MAX)];
     let m = run(&plan);
     // 50 of 5,000 expected (and of the few that are sent again), standard deviation 7.
     assert!((22..=85).contains(&m.packets.lost), "{}", m.packets.lost);
     assert_eq!((m.packets.lost, m.end), (u64::from(m.links[lossy.0 as usize].lost), End::Finished));
-    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0, burst: 1.0 }, 0, u64::MAX)];
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0, burst: Burst::NONE }, 0, u64::MAX)];
     assert_eq!(run(&plan).packets.lost, 0);
 }
 
@@ -520,7 +521,7 @@ fn bursty_loss_is_as_frequent_and_comes_in_runs_as_long_as_it_should() {
     let (before, lossy) = (link(&topology, "host0", "leaf0"), link(&topology, "leaf0", "spine0"));
     let after = link(&topology, "spine0", "leaf1");
     let mut plan = plain(topology, &[(0, 3, 40_000 * 4096)]);
-    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.02, burst: 8.0 }, 0, u64::MAX)];
+    plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.02, burst: Burst::Packets(8.0) }, 0, u64::MAX)];
     capture(&mut plan, &[before, after]);
     let m = run(&plan);
     let data = |link| m.captured.iter().filter(move |c| c.link == link && !c.packet.is_control());
@@ -589,7 +590,7 @@ fn what_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
     for kind in [
         FaultKind::Down { visible: None },
         FaultKind::Down { visible: Some(Span::from_us(1)) },
-        FaultKind::Loss { probability: 1.0, burst: 1.0 },
+        FaultKind::Loss { probability: 1.0, burst: Burst::NONE },
     ] {
         for profile in ["uec", "rocev2", "rocev2_sr"] {
             let mut plan = plan(topology.clone(), preset(profile), &[(0, 3, 100_000), (0, 1, 100_000), (3, 0, 4096)]);

@@ -4,6 +4,7 @@ mod support;
 use std::collections::BTreeMap;
 use strandway_fabric::Plan;
 use strandway_fabric::fault::FaultKind;
+use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::{End, Measurements};
 use strandway_fabric::plan::{PfcSettings, Routing, SharedSettings, Start, TriggerPlan};
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Pods, Shape, Topology};
@@ -83,7 +84,7 @@ fn scenarios() -> Vec<(&'static str, Plan)> {
     broken.faults = vec![
         fault(&[a], FaultKind::Down { visible: None }, 5 * US, 20 * US),
         fault(&[b], FaultKind::Degraded { fraction: 0.25 }, 3 * US, 300 * US),
-        fault(&[c], FaultKind::Loss { probability: 0.05, burst: 1.0 }, 0, u64::MAX),
+        fault(&[c], FaultKind::Loss { probability: 0.05, burst: Burst::NONE }, 0, u64::MAX),
     ];
     all.push(("uec with silent faults", broken));
 

@@ -5,6 +5,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::loss::Burst;
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::{HostId, Letter, Span, Time};
 use strandway_sim::{Control, simulate_programs};
@@ -78,7 +79,7 @@ fn questions_are_answered_over_lossy_links() {
         let mut plan = plain(leaf_spine(4, 2, 1), &[(0, 3, 4096)]);
         plan.threads = threads;
         let links = (0..plan.topology.links()).map(strandway_fabric::LinkId).collect();
-        let kind = FaultKind::Loss { probability: 0.1, burst: 1.0 };
+        let kind = FaultKind::Loss { probability: 0.1, burst: Burst::NONE };
         plan.faults = vec![FaultPlan { links, kind, from: Time::ZERO, until: Time::NEVER }];
         let log = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&log);

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -10,11 +10,16 @@ use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::{FlowBar, interrupted};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
+use std::time::Duration;
+use strandway_fabric::loss::Burst;
+use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
+use strandway_proto::Rate;
 use strandway_sim::Control;
 
 impl From<LinuxError> for Failure {
@@ -54,6 +59,8 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             Ok(())
         }
         FabricCommand::Check(args) => check(args),
+        FabricCommand::BenchLine(args) => bench_line(args),
+        FabricCommand::CarryLines(args) => Ok(linux::carry_lines(&args.name)?),
     }
 }
 
@@ -68,7 +75,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     };
     let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
     let began = Instant::now();
-    if linux::up(&fabric, &interrupted)? == Up::Standing {
+    if linux::up(&fabric, &program()?, &interrupted)? == Up::Standing {
         show(&format!("{name} is up already, just so\n"));
         return Ok(());
     }
@@ -87,12 +94,18 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     for note in &fabric.notes {
         show(&format!("not as simulated: {note}\n"));
     }
-    if !scenario.check()?.plan.faults.is_empty() {
+    let plan = scenario.check()?.plan;
+    if plan.faults.iter().any(|fault| !linux::is_carried(&plan.topology, fault)) {
         show(
             "faults: those of the scenario happen in `strandway fabric run`; here break things with `strandway fabric fail`\n",
         );
     }
     Ok(())
+}
+
+/// This program, which carries long links in a process of its own.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::Run(format!("where this program is cannot be told: {e}")))
 }
 
 /// What was built for one run goes with it, however that ends.
@@ -122,7 +135,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let fabric = linux::feasible(fabric);
     let running = Running::on(name)?;
     let mut notes = fabric.notes.clone();
-    let lease = match linux::up(&fabric, &interrupted)? {
+    let lease = match linux::up(&fabric, &program()?, &interrupted)? {
         Up::Built => Some(Lease(name, &running)),
         Up::Standing => {
             let broken = linux::broken(name)?;
@@ -257,4 +270,35 @@ fn check(args: &FabricCheckArgs) -> Result<(), Failure> {
         None => Ok(()),
         Some(finding) => Err(Failure::Run(format!("{} is missing: {}", finding.what, finding.remedy))),
     }
+}
+
+/// Packets of 1,500 and 4,096 bytes at the rates that a long link should carry here.
+fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
+    if !(0.0..=1.0).contains(&args.loss) {
+        return Err(Failure::Usage(format!("--loss {}: write a share from 0 to 1", args.loss)));
+    }
+    let line = Line {
+        name: "bench".into(),
+        latency_ns: args.latency * 1_000_000,
+        rate: None,
+        queue: 0,
+        loss: [args.loss, 0.0].map(|share| Losses::new(share, Burst::NONE)),
+        reorder: None,
+        seed: 1,
+    };
+    let head = ["MTU", "sent", "packets", "arrived", "lost", "failed", "beyond p50", "p99", "longest", "per packet"];
+    print(&format!("a line of {} ms one way, {} s each\n", args.latency, args.seconds));
+    let row = |cells: [String; 10]| cells.map(|cell| format!("{cell:>11}")).concat() + "\n";
+    print(&row(head.map(String::from)));
+    for (mtu, rate) in [(1500, 1), (4096, 1), (4096, 2)] {
+        let b = linux::line::bench(&line, Rate::from_gbps(rate), mtu, Duration::from_secs(args.seconds))?;
+        let us = |ns: u64| format!("{:.0} us", ns as f64 / 1e3);
+        let [middle, most, longest] = b.beyond_ns.map(us);
+        let cpu = format!("{:.2} us", b.carried.cpu_ns as f64 / 1e3 / b.sent.max(1) as f64);
+        let sent = format!("{:.2} Gb/s", b.rate / 1e9);
+        let numbers = [b.sent, b.arrived, b.carried.lost, b.carried.failed].map(|n| n.to_string());
+        let [packets, arrived, lost, failed] = numbers;
+        print(&row([mtu.to_string(), sent, packets, arrived, lost, failed, middle, most, longest, cpu]));
+    }
+    Ok(())
 }

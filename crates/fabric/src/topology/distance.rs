@@ -17,14 +17,16 @@ impl Topology {
 
     /// The shortest propagation delay of any link.
     pub fn shortest_latency(&self) -> Span {
-        self.levels[..self.tiers()].iter().map(|l| l.latency).min().unwrap_or(Span::ZERO)
+        self.kinds_of_link().map(|l| l.latency).min().unwrap_or(Span::ZERO)
     }
 
-    /// Number of links between two hosts: 2 below one leaf, 4 over tier 1, 6 over cores.
-    pub const fn hops(&self, a: HostId, b: HostId) -> usize {
-        let (leaf_a, leaf_b) = (a.0 / self.shape.hosts_per_leaf, b.0 / self.shape.hosts_per_leaf);
+    /// Number of links between two hosts: 2 below one leaf, 3 between sites, 4 over tier 1, 6 over cores.
+    pub fn hops(&self, a: HostId, b: HostId) -> usize {
+        let (leaf_a, leaf_b) = (self.leaf_of(a), self.leaf_of(b));
         if leaf_a == leaf_b {
             2
+        } else if !self.long.is_empty() {
+            3
         } else if self.pod_of_leaf(leaf_a).0 == self.pod_of_leaf(leaf_b).0 {
             4
         } else {
@@ -32,8 +34,32 @@ impl Topology {
         }
     }
 
-    /// One-way time of a packet of `bytes` over `hops` links without queueing: all of it on every link, or, where switches cut
-    /// through, on the last one alone.
+    /// The number of the leaf, or site, that a host is at.
+    pub const fn leaf_of(&self, host: HostId) -> u32 {
+        host.0 / self.shape.hosts_per_leaf
+    }
+
+    /// One-way time of a packet of `bytes` between two hosts without queueing.
+    pub fn one_way_between(&self, bytes: Bytes, a: HostId, b: HostId) -> Span {
+        self.one_way_of_leaves(bytes, self.leaf_of(a), self.leaf_of(b))
+            .unwrap_or_else(|| self.one_way(bytes, self.hops(a, b)))
+    }
+
+    /// The same between hosts of two sites; `None` if they are not of different sites.
+    fn one_way_of_leaves(&self, bytes: Bytes, a: u32, b: u32) -> Option<Span> {
+        let long = &self.long_link(a, b)?.level;
+        let local = &self.levels[0];
+        let ends = (local.rate.time_for(bytes) + local.latency + self.switch_latency[0]) * 2;
+        Some(ends + long.rate.time_for(bytes) + long.latency)
+    }
+
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` between two hosts, without queueing.
+    pub fn rtt_between(&self, bytes: Bytes, ack: Bytes, a: HostId, b: HostId) -> Span {
+        self.one_way_between(bytes, a, b) + self.one_way_between(ack, b, a)
+    }
+
+    /// One-way time of a packet of `bytes` over `hops` links of one place without queueing: all of it on every link, or, where
+    /// switches cut through, on the last one alone.
     pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
         let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
         let rate = self.levels[0].rate;
@@ -48,9 +74,11 @@ impl Topology {
     }
 
     /// Most links between any two hosts of this fabric.
-    pub const fn longest_hops(&self) -> usize {
+    pub fn longest_hops(&self) -> usize {
         if self.leaves <= 1 {
             2
+        } else if !self.long.is_empty() {
+            3
         } else if self.pods > 1 {
             6
         } else {
@@ -60,6 +88,11 @@ impl Topology {
 
     /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queueing.
     pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
+        let pairs = (1..self.sites()).flat_map(|high| (0..high).map(move |low| (low, high)));
+        let round = |(a, b)| Some(self.one_way_of_leaves(bytes, a, b)? + self.one_way_of_leaves(ack, b, a)?);
+        if let Some(longest) = pairs.filter_map(round).max() {
+            return longest;
+        }
         self.one_way(bytes, self.longest_hops()) + self.one_way(ack, self.longest_hops())
     }
 }

@@ -6,17 +6,17 @@ use strandway_proto::units::Rate;
 /// A group of like links: same level, direction and plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkGroup {
-    /// Such as "leaf->spine" or "host->leaf.p3".
+    /// Such as "leaf->spine" or "host->leaf.p3"; between sites "site->higher" and "site->lower", by the sites' numbers.
     pub name: String,
-    /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
+    /// 0 host to leaf, 1 leaf to tier 1 or site to site, 2 tier 1 to core.
     pub level: usize,
-    /// Towards the core?
+    /// Towards the core? Between sites: towards the one with the higher number?
     pub up: bool,
     /// The plane.
     pub plane: u8,
     /// How many links.
     pub links: u32,
-    /// Their rate.
+    /// Their rate; of long links with different rates the mean.
     pub rate: Rate,
 }
 
@@ -24,19 +24,26 @@ impl Topology {
     /// The groups of like links, by level, up before down, then by plane.
     pub fn groups(&self) -> Vec<LinkGroup> {
         let tier1 = if self.tiers() == 2 { "spine" } else { "agg" };
-        let names = [["host->leaf", "leaf->host"], ["leaf->", "->leaf"], ["agg->core", "core->agg"]];
+        let mut names = [["host->leaf", "leaf->host"], ["leaf->", "->leaf"], ["agg->core", "core->agg"]];
         let mut groups = Vec::new();
-        let counts = [self.shape.hosts, self.leaves * self.leaf_up(), self.spines * self.spine_up];
+        let mut counts = [self.shape.hosts, self.leaves * self.leaf_up(), self.spines * self.spine_up];
+        let mut rates = self.levels.map(|level| level.rate);
+        if !self.long.is_empty() {
+            names = [["host->site", "site->host"], ["site->higher", "site->lower"], names[2]];
+            counts[1] /= 2;
+            rates[1] = Rate(self.long.iter().map(|long| long.level.rate.0).sum::<u64>() / self.long.len() as u64);
+        }
         for level in 0..self.tiers() {
             for (direction, name) in names[level].iter().enumerate() {
                 let name = match (level, direction) {
+                    _ if !self.long.is_empty() => (*name).to_string(),
                     (1, 0) => format!("{name}{tier1}"),
                     (1, _) => format!("{tier1}{name}"),
                     _ => (*name).to_string(),
                 };
                 for plane in 0..self.shape.planes {
                     let name = if self.shape.planes > 1 { format!("{name}.p{plane}") } else { name.clone() };
-                    let rate = self.levels[level].rate;
+                    let rate = rates[level];
                     groups.push(LinkGroup { name, level, up: direction == 0, plane, links: counts[level], rate });
                 }
             }
@@ -49,11 +56,13 @@ impl Topology {
         (ends.level * 2 + !ends.up as usize) * self.shape.planes as usize + ends.plane as usize
     }
 
-    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; with several planes switches end in `.p2`.
+    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`, `site1` for the switch of a site; with several
+    /// planes switches end in `.p2`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (kind, index, plane) = self.describe(node);
         let name = match kind {
             NodeKind::Host => return format!("host{index}"),
+            NodeKind::Leaf if !self.long.is_empty() => format!("site{index}"),
             NodeKind::Leaf => format!("leaf{index}"),
             NodeKind::Spine if self.tiers() == 2 => format!("spine{index}"),
             NodeKind::Spine => format!("agg{}.{}", index / self.shape.spines, index % self.shape.spines),
@@ -73,7 +82,7 @@ impl Topology {
             None if self.shape.planes == 1 => (name, 0),
             None => return None,
         };
-        if let Some(rest) = name.strip_prefix("leaf") {
+        if let Some(rest) = name.strip_prefix(if self.long.is_empty() { "leaf" } else { "site" }) {
             return number(rest, self.leaves).map(|n| self.leaf(n, plane));
         }
         if let Some(rest) = name.strip_prefix("spine").filter(|_| self.tiers() == 2) {
@@ -106,7 +115,11 @@ impl Topology {
             _ => 0,
         };
         let port = link.0 - first;
-        let nth = if ends.up { (port - down.min(port)) % bundle } else { port % bundle };
+        let nth = if ends.up || (ends.level == 1 && !self.long.is_empty()) {
+            (port - down.min(port)) % bundle
+        } else {
+            port % bundle
+        };
         if nth == 0 { name } else { format!("{name}#{nth}") }
     }
 }

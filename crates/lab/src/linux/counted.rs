@@ -1,6 +1,7 @@
 //! Turns the counters of a fabric's ports into the counters of the plan's links.
 
 use crate::linux::faults::node;
+use crate::linux::lines::LineStatus;
 use crate::linux::status::{PortStatus, Status};
 use crate::linux::{LinuxFabric, Node};
 use std::collections::BTreeMap;
@@ -11,10 +12,37 @@ use strandway_proto::Bytes;
 /// Per link of the plan what happened between two looks at the fabric. A packet that the network card would have cut into many
 /// counts as one, and bytes include Ethernet headers. Queue lengths and pauses are not counted by ports of namespaces.
 pub(crate) fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: &Status) -> Vec<LinkCounters> {
-    let (before, after) = (by_name(before), by_name(after));
-    (0..topology.links())
-        .map(|link| counted(fabric, topology, LinkId(link), &before, &after).unwrap_or_default())
-        .collect()
+    let (ports_before, ports_after) = (by_name(before), by_name(after));
+    let mut counted: Vec<LinkCounters> = (0..topology.links())
+        .map(|link| counted(fabric, topology, LinkId(link), &ports_before, &ports_after).unwrap_or_default())
+        .collect();
+    for (link, counters) in long(topology, &before.lines, &after.lines) {
+        counted[link.0 as usize] = counters;
+    }
+    counted
+}
+
+/// The same for long links, whose delay lines count.
+fn long<'a>(
+    topology: &'a Topology,
+    before: &'a [LineStatus],
+    after: &'a [LineStatus],
+) -> impl Iterator<Item = (LinkId, LinkCounters)> + 'a {
+    let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    topology.long_links().filter_map(move |(link, ends)| {
+        let (there, way) = if ends.up { (link, 0) } else { (ends.reverse, 1) };
+        let name = topology.link_name(there);
+        let find = |lines: &[LineStatus]| lines.iter().find(|line| line.name == name).map(|line| line.ways[way]);
+        let (was, is) = (find(before)?, find(after)?);
+        let counters = LinkCounters {
+            packets: is.taken - was.taken - (is.dropped - was.dropped),
+            bytes: is.delivered_bytes - was.delivered_bytes,
+            dropped: small(is.dropped - was.dropped),
+            lost: small(is.lost - was.lost),
+            ..LinkCounters::default()
+        };
+        Some((link, counters))
+    })
 }
 
 type Ports<'a> = BTreeMap<(&'a str, &'a str), &'a PortStatus>;

@@ -4,6 +4,7 @@ use crate::linux::queue::WHOLE;
 use crate::linux::{Failures, LinuxFabric, Loss, Node, Place, Target};
 use std::collections::BTreeSet;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::loss::Burst;
 use strandway_fabric::topology::NodeKind;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::Time;
@@ -35,11 +36,21 @@ pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) 
 }
 
 fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Result<Vec<Target>, String> {
+    let long = |link: &&LinkId| topology.ends(**link).is_some_and(|ends| topology.long_link_of(&ends).is_some());
+    if let Some(&link) = fault.links.iter().find(long) {
+        return Err(format!(
+            "faults: {} is a long link; between namespaces it loses packets all the time or never: write fabric.loss",
+            topology.link_name(link)
+        ));
+    }
     match fault.kind {
         FaultKind::Down { visible } => broken_links(topology, &fault.links, visible.is_some()),
         FaultKind::Loss { probability: 0.0, .. } => Ok(Vec::new()),
-        FaultKind::Loss { probability, burst } => {
-            let loss = Loss { ppm: millionths(probability), run: (burst * 1_000.0).round() as u32 };
+        FaultKind::Loss { burst: Burst::Time(length), .. } => Err(format!(
+            "faults: bursts that last for a time ({length}) are not to be had at a namespace's port; write `burst` as a number of packets"
+        )),
+        FaultKind::Loss { probability, burst: Burst::Packets(length) } => {
+            let loss = Loss { ppm: millionths(probability), run: (length * 1_000.0).round() as u32 };
             Ok(ways(topology, &fault.links)?.into_iter().map(|place| Target::Loss(place, loss)).collect())
         }
         FaultKind::Degraded { .. } if fabric.host_rate.is_none() => {

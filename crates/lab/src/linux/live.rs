@@ -2,6 +2,7 @@
 
 use crate::linux::counted::links;
 use crate::linux::faults::moments;
+use crate::linux::lines::{self, is_carried};
 use crate::linux::run::{prepare, set_failures};
 use crate::linux::state::{State, netns};
 use crate::linux::status::status;
@@ -14,6 +15,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 use strandway_fabric::Measurements;
+use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
 
 /// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
@@ -29,7 +31,13 @@ pub fn live(
     let state = State::standing(name)?;
     let (fabric, before) = (&state.fabric, state.failures()?);
     fits(name, fabric, experiment)?;
-    let mut moments = moments(fabric, &experiment.plan.topology, &experiment.plan.faults).map_err(LinuxError)?;
+    let topology = &experiment.plan.topology;
+    let struck = experiment.plan.faults.iter().filter(|fault| !is_carried(topology, fault)).cloned();
+    let struck: Vec<FaultPlan> = struck.collect();
+    if fabric.lines != lines::of(experiment, fabric.host_rate.is_none()) {
+        return Err(other(name, fabric));
+    }
+    let mut moments = moments(fabric, topology, &struck).map_err(LinuxError)?;
     prepare(name, moments.iter().map(|moment| &moment.broken))?;
     moments.reverse();
     let profile = &experiment.plan.profiles[0];
@@ -72,16 +80,21 @@ pub fn live(
 fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
     let shape = experiment.plan.topology.shape();
     let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
-    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, shape.spines);
+    let t1s = if fabric.lines.is_empty() { shape.spines } else { shape.leaf_bundle };
+    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s);
     // With one T0, how many hosts it could have matters to nobody.
     if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
         return Ok(());
     }
+    Err(other(name, fabric))
+}
+
+fn other(name: &str, fabric: &LinuxFabric) -> LinuxError {
     let down = format!("strandway fabric down --name {name}");
-    Err(LinuxError(format!(
+    LinuxError(format!(
         "the fabric `{name}` that is up, from {}, is not the scenario's; take it down first ({down}) or choose another --name",
         fabric.scenario
-    )))
+    ))
 }
 
 /// Moves the calling thread into a network namespace.

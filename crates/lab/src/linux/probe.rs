@@ -32,6 +32,8 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     const SILENCE: Duration = Duration::from_millis(200);
 
     let fabric = crate::linux::state::State::standing(name)?.fabric;
+    let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
+    let silence = SILENCE + Duration::from_nanos(longest);
     let clos = fabric.clos();
     let sockets: Vec<_> = (0..fabric.hosts).map(|h| socket(&fabric, h)).collect::<Result<_, _>>()?;
     let port = |host: u16| sockets[usize::from(host)].local_addr().map(|a| a.port()).unwrap_or(0);
@@ -60,7 +62,7 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     }
     let sent: u32 = ways.values().map(|way| way.wanted - way.refused).sum();
     let (mut arrived, mut last) = (0, Instant::now());
-    while arrived < sent && last.elapsed() < SILENCE {
+    while arrived < sent && last.elapsed() < silence {
         std::thread::sleep(Duration::from_millis(1));
         for (socket, to) in sockets.iter().zip(0..) {
             let mut buffer = [0; 64];

@@ -1,6 +1,7 @@
 //! Carries steps out: with `ip`, `tc` and `nsenter`, one process per step.
 
 use crate::linux::check::check;
+use crate::linux::lines;
 use crate::linux::failure::{Failures, Target};
 use crate::linux::queue::PROGRAM;
 use crate::linux::state::{self, Running, State, folder, netns};
@@ -34,11 +35,12 @@ pub enum Up {
     Standing,
 }
 
-/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind.
+/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind. `program` is the `strandway`
+/// command; long links are carried by a process of it.
 ///
 /// # Errors
 /// If another fabric has the name, or something is missing here; with the remedy.
-pub fn up(fabric: &LinuxFabric, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
+pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
     let name = &fabric.name;
     let lock = state::lock()?;
     if let Some(old) = State::load(name)? {
@@ -69,6 +71,7 @@ pub fn up(fabric: &LinuxFabric, interrupted: &dyn Fn() -> bool) -> Result<Up, Li
             carry_out(&step)?;
         }
         state.save_node_files()?;
+        lines::start(fabric, program)?;
         state.complete = true;
         state.save()
     });
@@ -115,6 +118,7 @@ pub fn down_after(name: &str, _running: &Running) -> Result<usize, LinuxError> {
 }
 
 fn remove(name: &str) -> Result<usize, LinuxError> {
+    lines::stop(name)?;
     let spaces = state::namespaces(name);
     if !spaces.is_empty() {
         let lines = spaces.iter().map(|space| format!("netns del {space}")).collect();
@@ -236,6 +240,7 @@ pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
         Tool::Sysctl => ("sh", &["-c", "while read -r key value; do echo $value > /proc/sys/$key || exit 1; done"]),
         Tool::Ip => ("ip", &["-batch", "-"]),
         Tool::Tc => ("tc", &["-batch", "-"]),
+        Tool::Ethtool => ("sh", &["-c", "while read -r line; do ethtool $line || exit 1; done"]),
     };
     let output = run(step.namespace.as_deref(), program, arguments, &(step.lines.join("\n") + "\n"))?;
     if output.status.success() {

@@ -1,5 +1,6 @@
 //! How a fabric stands: what was broken, and what each port has carried and dropped.
 
+use crate::linux::lines::{self, LineStatus};
 use crate::linux::queue::{TRIMMED_QUEUE, WHOLE};
 use crate::linux::run::{LinuxError, run};
 use crate::linux::state::State;
@@ -21,6 +22,9 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// What each T1 switch has received.
     pub t1s: Vec<T1Status>,
+    /// What the delay lines of long links have done; empty for a fabric that is one place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineStatus>,
 }
 
 /// A port.
@@ -109,7 +113,8 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
             t1s.push(T1Status { plane, t1, ..through });
         }
     }
-    Ok(Status { format: 1, fabric, failures: state.failures, ports, t1s })
+    let lines = lines::status(&fabric)?;
+    Ok(Status { format: 1, fabric, failures: state.failures, ports, t1s, lines })
 }
 
 /// Asks a namespace for its links, its queues, and how many packets came in marked at each port.
@@ -187,6 +192,18 @@ impl Status {
         for t1 in &self.t1s {
             let (packets, bytes) = (t1.packets, t1.bytes);
             text.push_str(&format!("p{:<5} {:>4} {packets:>12} {bytes:>14} {:>9}\n", t1.plane, t1.t1, t1.dropped));
+        }
+        if !self.lines.is_empty() {
+            let head = ["taken", "delivered", "lost", "dropped", "failed", "latest"].map(|h| format!(" {h:>10}")).concat();
+            text.push_str(&format!("\n{:<22} {:>9}{head}\n", "long link", "direction"));
+        }
+        for line in &self.lines {
+            for (way, direction) in line.ways.iter().zip(["there", "back"]) {
+                let numbers = [way.taken, way.delivered, way.lost, way.dropped, way.failed];
+                let numbers: String = numbers.iter().map(|n| format!(" {n:>10}")).collect();
+                let late = format!("{} us", way.tardiest_ns / 1000);
+                text.push_str(&format!("{:<22} {direction:>9}{numbers} {late:>10}\n", line.name));
+            }
         }
         let odd: Vec<&PortStatus> = self.ports.iter().filter(|p| p.is_odd()).collect();
         if odd.is_empty() {

@@ -1,6 +1,7 @@
 //! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
 
 use crate::linux::failure::{Failures, PortState};
+use crate::linux::lines::{ENDS, whole_frames};
 use crate::linux::queue::{Object, Queue, WHOLE, burst, loss, queue};
 use crate::linux::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
@@ -16,6 +17,8 @@ pub enum Tool {
     Ip,
     /// `tc -batch`.
     Tc,
+    /// `ethtool`, a process per line.
+    Ethtool,
     /// `clang -target bpf`: an object file, unless it is there, and what is defined for it.
     Clang,
 }
@@ -42,6 +45,7 @@ impl fmt::Display for Step {
                     Tool::Sysctl => "sysctl ",
                     Tool::Ip => "ip ",
                     Tool::Tc => "tc ",
+                    Tool::Ethtool => "ethtool ",
                     Tool::Clang => "clang ",
                 }
             )?;
@@ -64,6 +68,12 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     steps.push(here(cables(fabric)));
     for node in nodes {
         steps.push(in_namespace(fabric, node, Tool::Ip, tables(fabric, node)));
+        let at_lines: Vec<Port> =
+            fabric.ports(node).into_iter().filter(|port| fabric.line_at(port).is_some()).collect();
+        if !at_lines.is_empty() {
+            let names: Vec<&str> = at_lines.iter().map(|port| &port.name[..]).collect();
+            steps.push(whole_frames(&fabric.namespace(node), &names));
+        }
         let lines: Vec<String> = queues(node).flat_map(|Queue { first, rest, .. }| [first, rest].concat()).collect();
         if !lines.is_empty() {
             steps.push(in_namespace(fabric, node, Tool::Tc, lines));
@@ -134,19 +144,31 @@ fn settings(node: Node) -> Vec<String> {
 
 /// Every link of the fabric, both ends straight in their namespaces.
 fn cables(fabric: &LinuxFabric) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut cables = Vec::new();
     for node in fabric.nodes().into_iter().filter(|n| matches!(n, Node::T0(..))) {
         for port in fabric.ports(node) {
             let far = fabric.ports(port.peer).into_iter().find(|p| p.peer == node && p.plane == port.plane);
             let far = far.expect("every port has one at the other end");
+            let line = fabric.line_at(&port);
             let end = |port: &Port| {
                 let (mtu, space) = (fabric.mtu, fabric.namespace(port.node));
                 format!("{} mtu {mtu} address {} netns {space}", port.name, mac(fabric, port.node, port.peer))
             };
-            lines.push(format!("link add {} type veth peer name {}", end(&port), end(&far)));
+            match line {
+                None => cables.push(format!("link add {} type veth peer name {}", end(&port), end(&far))),
+                // The delay line carries between its two devices, both where the T1 is.
+                Some(_) => {
+                    let t1 = far.node;
+                    for (port, device) in [(&far, ENDS[0]), (&port, ENDS[1])] {
+                        let space = fabric.namespace(t1);
+                        let line_end = format!("{device} mtu {} netns {space}", fabric.mtu);
+                        cables.push(format!("link add {} type veth peer name {line_end}", end(port)));
+                    }
+                }
+            }
         }
     }
-    lines
+    cables
 }
 
 /// Addresses, neighbours and routes of a node.
@@ -183,6 +205,9 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
     }
     for port in fabric.ports(node) {
         lines.extend(port_lines(fabric, &port, PortState::default()));
+        if matches!(node, Node::T1(..)) && fabric.line_at(&port).is_some() {
+            lines.extend(ENDS.map(|device| format!("link set {device} up")));
+        }
     }
     lines
 }

@@ -52,7 +52,7 @@ impl<'a> Capacity<'a> {
     /// Bytes that a link can carry in `range`.
     pub(crate) fn of(&self, link: LinkId, range: Range<u64>) -> f64 {
         let Some(ends) = self.plan.topology.ends(link) else { return 0.0 };
-        let nominal = self.plan.topology.level(ends.level).rate.0 as f64 / 8e12;
+        let nominal = self.plan.topology.level_of(&ends).rate.0 as f64 / 8e12;
         let length = range.end.saturating_sub(range.start) as f64;
         let Some(pieces) = self.slow.get(&link.0) else { return nominal * length };
         // Where faults overlap, the worst one counts.
@@ -83,7 +83,7 @@ impl<'a> Capacity<'a> {
         let topology = &self.plan.topology;
         for &link in self.slow.keys() {
             let Some(ends) = topology.ends(LinkId(link)).filter(|e| topology.group_index(e) == group) else { continue };
-            let one = topology.level(ends.level).rate.0 as f64 / 8e12 * every.0 as f64;
+            let one = topology.level_of(&ends).rate.0 as f64 / 8e12 * every.0 as f64;
             for (i, could) in could.iter_mut().enumerate() {
                 let from = i as u64 * every.0;
                 *could -= one - self.of(LinkId(link), from..from + every.0);

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_fabric::plan::Start;
-use strandway_fabric::{LinkId, Measurements};
+use strandway_fabric::{LinkId, Measurements, Topology};
 use strandway_proto::units::{Bytes, Span, Time};
 
 impl Report {
@@ -132,6 +132,7 @@ impl Report {
             classes: classes.collect(),
             links: groups(experiment, measured),
             hottest: hottest(experiment, measured),
+            long_links: super::long::facts(experiment, measured),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
@@ -228,6 +229,7 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
     FabricFacts {
         kind: experiment.fabric.clone(),
         tiers: topology.tiers(),
+        sites: topology.sites(),
         planes: topology.planes(),
         leaves: topology.leaves() * planes,
         spines: topology.spines() * planes,
@@ -376,22 +378,24 @@ fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
     }
     order
         .into_iter()
-        .map(|(utilisation, _, i)| {
-            let link = &measured.links[i];
-            LinkFacts {
-                name: topology.link_name(LinkId(i as u32)),
-                utilisation,
-                bytes: link.bytes,
-                packets: link.packets,
-                queue_max_bytes: link.queue_max.0,
-                dropped: link.dropped.into(),
-                trimmed: link.trimmed.into(),
-                marked: link.marked.into(),
-                lost: link.lost.into(),
-                paused_us: link.paused.as_us(),
-            }
-        })
+        .map(|(utilisation, _, i)| link_facts(topology, LinkId(i as u32), &measured.links[i], utilisation))
         .collect()
+}
+
+/// One link in a report.
+pub(super) fn link_facts(topology: &Topology, link: LinkId, counters: &LinkCounters, utilisation: f64) -> LinkFacts {
+    LinkFacts {
+        name: topology.link_name(link),
+        utilisation,
+        bytes: counters.bytes,
+        packets: counters.packets,
+        queue_max_bytes: counters.queue_max.0,
+        dropped: counters.dropped.into(),
+        trimmed: counters.trimmed.into(),
+        marked: counters.marked.into(),
+        lost: counters.lost.into(),
+        paused_us: counters.paused.as_us(),
+    }
 }
 
 fn paths(experiment: &Experiment, measured: &Measurements) -> Vec<PathFacts> {

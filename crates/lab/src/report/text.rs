@@ -1,7 +1,7 @@
 //! Reports for the terminal.
 
 mod compared;
-mod grid;
+pub(super) mod grid;
 pub(crate) mod reproduced;
 
 use super::{CollectiveFacts, FabricFacts, FaultFacts, Report, Spread, cost};
@@ -44,6 +44,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     line(packets_table(report));
     line(links_table(report, width));
+    if !report.long_links.is_empty() {
+        line(super::long::table(report, width));
+    }
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }
@@ -165,7 +168,9 @@ fn several(n: u32, one: &str, many: &str) -> String {
 pub(crate) fn fabric_line(report: &Report) -> String {
     let f = &report.fabric;
     let planes = if f.planes > 1 { format!(", {} planes", f.planes) } else { String::new() };
-    let switches = if f.tiers == 3 {
+    let switches = if f.sites > 0 {
+        format!("{} joined by long links", several(f.sites, "site", "sites"))
+    } else if f.tiers == 3 {
         format!(
             "{}, {}, {}",
             several(f.leaves, "leaf", "leaves"),
@@ -400,8 +405,12 @@ fn run_line(report: &Report) -> String {
     )
 }
 
-/// What the fabric is made of, beside the same NICs on one plane: three columns, and the comparison in a sentence.
+/// What the fabric is made of, beside the same NICs on one plane: three columns, and the comparison in a sentence. Nothing for
+/// sites, whose price is their long links.
 fn made_of(f: &FabricFacts) -> String {
+    if f.sites > 0 {
+        return String::new();
+    }
     let mut rows = cost::rows(&f.cost, f.single_plane.as_ref(), f.tables);
     let single = if f.single_plane.is_some() { "on one plane of these switches" } else { "" };
     rows.insert(0, ["what it is made of", "", single].map(str::to_string));
@@ -434,7 +443,18 @@ pub fn fabric(experiment: &Experiment) -> String {
         ["host to leaf", above_leaves, "aggregation switch to core"].iter().enumerate().take(topology.tiers())
     {
         let l = topology.level(level);
+        if level > 0 && topology.sites() > 0 {
+            break;
+        }
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));
+    }
+    if topology.sites() > 0 {
+        for (a, b) in (1..topology.sites()).flat_map(|high| (0..high).map(move |low| (low, high))) {
+            let Some(long) = topology.long_link(a, b) else { continue };
+            let l = long.level;
+            let name = format!("long link, site {a} to site {b}");
+            row(&name, format!("{} each, {} one way, queues of {}", l.rate, l.latency, bytes(long.queue.0)));
+        }
     }
     row("uplinks of a leaf", format!("{} for {} hosts", topology.leaf_up(), topology.shape().hosts_per_leaf));
     row("full packet", format!("{} B on the wire", d.packet.0));

@@ -225,9 +225,9 @@ impl<'a> Books<'a> {
         account.add(Cause::Nic, line - mine);
 
         // The way of the last packet and its acknowledgement.
-        let hops = plan.topology.hops(connection.source, connection.destination);
         let last = Bytes(bytes - (packets - 1) * u64::from(transport.mtu) + u64::from(transport.header));
-        let way = plan.topology.one_way(last, hops) + plan.topology.one_way(Bytes(transport.control.into()), hops);
+        let (from, to) = (connection.source, connection.destination);
+        let way = plan.topology.rtt_between(last, Bytes(transport.control.into()), from, to);
         let tail = on(Doing::Tail);
         let on_the_way = tail.min(way.0 as f64);
         account.add(Cause::Propagation, on_the_way);

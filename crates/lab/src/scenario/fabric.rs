@@ -4,6 +4,8 @@ use crate::import::htsim;
 use crate::quantity::Size;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
+use crate::scenario::faults::Faults;
+use crate::scenario::sites;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
 use strandway_fabric::topology::{Level, Pods, Shape};
@@ -15,13 +17,13 @@ use toml::Value;
 pub(crate) const HOSTS_MAX: u64 = 1 << 20;
 
 /// The most of any other count of a fabric.
-const COUNT_MAX: u64 = 1 << 16;
+pub(super) const COUNT_MAX: u64 = 1 << 16;
 
 /// The most planes: ports of a NIC.
 const PLANES_MAX: u64 = 32;
 
 /// Every key of `[fabric]`, whatever its kind.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 45] = [
     "kind",
     "routing",
     "topo",
@@ -56,9 +58,20 @@ const KEYS: [&str; 34] = [
     "shared_buffer",
     "alpha",
     "priority",
+    "sites",
+    "hosts_per_site",
+    "long_links",
+    "distance",
+    "rule",
+    "long_latency",
+    "long_rate",
+    "long_queue",
+    "loss",
+    "burst",
+    "loss_one_way",
 ];
 
-const KINDS: [&str; 4] = ["leaf-spine", "fat-tree", "multi-plane", "htsim"];
+const KINDS: [&str; 5] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim"];
 
 /// `[fabric]` understood, but for the switches' sizes, which also depend on the profile.
 #[derive(Clone, Debug)]
@@ -66,6 +79,8 @@ pub(crate) struct Fabric {
     pub(crate) kind: &'static str,
     pub(crate) topology: Topology,
     pub(crate) routing: Routing,
+    /// What its long links lose.
+    pub(crate) losses: Faults,
     switches: Switches,
 }
 
@@ -92,7 +107,8 @@ struct Switches {
 pub struct Derived {
     /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
     pub base_rtt: Span,
-    /// Bandwidth-delay product of one plane: the rate of a host's link times the base RTT.
+    /// Bandwidth-delay product of one plane: the rate of a host's link times the base RTT; in a fabric of sites times the round
+    /// trip within a site.
     pub bdp: Bytes,
     /// Rate of a NIC, all planes together.
     pub rate: Rate,
@@ -117,7 +133,17 @@ pub(crate) fn read(
     let switches = switches(&section);
     let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);
     let routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
+    let mut losses = Faults::default();
     let topology = match kind {
+        "sites" => {
+            let wish = |said: Option<bool>| said == Some(true);
+            let written = [("pfc", wish(switches.pfc)), ("shared_buffer", switches.shared_buffer.is_some())];
+            sites::refuse(sink, written);
+            sites::read(&section, nodes).map(|(topology, lost)| {
+                losses = lost;
+                topology
+            })
+        }
         "htsim" => imported(&section, scenario),
         "fat-tree" => fat_tree(&section, nodes),
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
@@ -129,7 +155,7 @@ pub(crate) fn read(
             wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
         segments_fit(sink, &topology, &by);
     }
-    Some(Fabric { kind, topology, routing, switches })
+    Some(Fabric { kind, topology, routing, losses, switches })
 }
 
 /// A micro segment (uSID) has 16 bits: two for its kind, three for the plane, eleven for a number that is not zero.
@@ -171,7 +197,7 @@ fn switches(section: &Section<'_>) -> Switches {
 }
 
 /// Rates and latencies of the levels. `planes` share the NIC's rate.
-fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
+pub(super) fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
     let nic = section.rate("rate").unwrap_or(default);
     if !nic.0.is_multiple_of(planes) {
         let even = |planes: &u64| nic.0.is_multiple_of(*planes);
@@ -221,7 +247,7 @@ fn uplinks(
 }
 
 /// The number of planes: every NIC has one port into each.
-fn planes(section: &Section<'_>, default: u64) -> u64 {
+pub(super) fn planes(section: &Section<'_>, default: u64) -> u64 {
     if let Some(Value::Integer(n)) = section.raw("planes")
         && u64::try_from(*n).is_ok_and(|n| n > PLANES_MAX)
     {
@@ -388,7 +414,12 @@ impl Fabric {
         let control = Bytes(u64::from(profile.transport.control));
         let base_rtt = self.topology.base_rtt(packet, control);
         let rate = self.topology.level(0).rate;
-        let bdp = rate.bytes_in(base_rtt);
+        // Switches of sites have the queues and thresholds of one place; those of long links are their own.
+        let here = match self.topology.sites() {
+            0 => base_rtt,
+            _ => self.topology.one_way(packet, 2) + self.topology.one_way(control, 2),
+        };
+        let bdp = rate.bytes_in(here);
         let of_bdp = |factor: f64| Bytes((bdp.0 as f64 * factor) as u64);
         let pick = |own: Option<Size>, wish: Bytes| own.map_or(wish, |size| size.resolve(bdp, packet));
         let complain = |key: &str, value: Bytes, what: String, remedy: String| {
@@ -404,7 +435,7 @@ impl Fabric {
                 "write more, say \"1 BDP\"".into(),
             );
         }
-        let pfc = own.pfc.unwrap_or(wish.pfc);
+        let pfc = own.pfc.unwrap_or(wish.pfc && self.topology.sites() == 0);
         let trimming = own.trimming.unwrap_or(wish.trimming && !pfc);
         let low = pick(own.ecn_low, of_bdp(wish.ecn_low_bdp));
         let high = pick(own.ecn_high, of_bdp(wish.ecn_high_bdp));

@@ -4,6 +4,7 @@ use crate::problem::nearest;
 use crate::quantity;
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
+use strandway_fabric::loss::Burst;
 use strandway_fabric::topology::LinkEnds;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::rng::{Random, StreamKind};
@@ -160,7 +161,7 @@ fn fault(
             let full = links.as_ref().and_then(|l| l.first()).and_then(|l| topology.ends(*l));
             let fraction = match (fraction, rate, full) {
                 (Some(fraction), None, _) => Some(fraction),
-                (None, Some(rate), Some(ends)) => of_rate(&section, rate, topology.level(ends.level).rate),
+                (None, Some(rate), Some(ends)) => of_rate(&section, rate, topology.level_of(&ends).rate),
                 (Some(_), Some(_), _) => {
                     section.wrong("rate", "is given together with `fraction`", "write one of the two");
                     None
@@ -178,7 +179,7 @@ fn fault(
         }
         Some("loss") => match section.ratio("probability", 0.0, 1.0) {
             Some(probability) => {
-                let burst = section.ratio("burst", 1.0, 1e6).unwrap_or(1.0);
+                let burst = burst_of(&section).unwrap_or(Burst::NONE);
                 add(FaultKind::Loss { probability, burst }, from, until);
             }
             None if section.has("probability") => {}
@@ -223,12 +224,46 @@ fn told(section: &Section<'_>) -> String {
         },
         Some("loss") => {
             let share = text("probability").and_then(|p| quantity::ratio(&p).ok()).unwrap_or(0.0);
-            let burst = text("burst").map_or(String::new(), |b| format!(", {b} in a row on average"));
-            format!("loses {} % of packets{burst}", share * 100.0)
+            loses(share, written_burst(section.raw("burst")).unwrap_or(Burst::NONE))
         }
         other => other.unwrap_or_default().to_string(),
     };
     format!("{place} {effect}")
+}
+
+/// What a link does that loses packets.
+pub(super) fn loses(share: f64, burst: Burst) -> String {
+    let burst = match burst {
+        Burst::NONE => String::new(),
+        Burst::Packets(length) => format!(", {length} in a row on average"),
+        Burst::Time(length) => format!(", for {length} at a time on average"),
+    };
+    format!("loses {} % of packets{burst}", share * 100.0)
+}
+
+/// `burst = 8` or `burst = "100 us"`, as far as it is sound.
+fn written_burst(value: Option<&Value>) -> Option<Burst> {
+    match value? {
+        Value::String(text) => match quantity::span(text) {
+            Ok(length) => Some(Burst::Time(length)),
+            Err(_) => quantity::ratio(text).ok().map(Burst::Packets),
+        },
+        Value::Integer(n) => Some(Burst::Packets(*n as f64)),
+        Value::Float(x) => Some(Burst::Packets(*x)),
+        _ => None,
+    }
+}
+
+/// How long losses last: a number of packets, or a time.
+pub(super) fn burst_of(section: &Section<'_>) -> Option<Burst> {
+    match written_burst(section.raw("burst")) {
+        Some(Burst::Time(Span::ZERO)) => {
+            section.wrong("burst", "lasts for no time", "write, say, \"100 us\" or, in packets, 4");
+            None
+        }
+        Some(burst @ Burst::Time(_)) => Some(burst),
+        _ => section.ratio("burst", 1.0, 1e6).map(Burst::Packets),
+    }
 }
 
 fn of_rate(section: &Section<'_>, rate: Rate, full: Rate) -> Option<f64> {
@@ -356,12 +391,17 @@ fn node(topology: &Topology, name: &str) -> Found<NodeId> {
     }
     let named = |node: u32| topology.node_name(NodeId(node));
     let bases = topology.node_bases();
-    let kinds: Vec<String> = ["hosts", "leaves", if topology.tiers() == 2 { "spines" } else { "aggs" }, "cores"]
-        .iter()
-        .zip(bases.windows(2))
-        .filter(|(_, range)| range[0] < range[1])
-        .map(|(kind, range)| format!("{} {kind} ({} to {})", range[1] - range[0], named(range[0]), named(range[1] - 1)))
-        .collect();
+    let kinds: Vec<String> = [
+        "hosts",
+        if topology.sites() > 0 { "sites" } else { "leaves" },
+        if topology.tiers() == 2 { "spines" } else { "aggs" },
+        "cores",
+    ]
+    .iter()
+    .zip(bases.windows(2))
+    .filter(|(_, range)| range[0] < range[1])
+    .map(|(kind, range)| format!("{} {kind} ({} to {})", range[1] - range[0], named(range[0]), named(range[1] - 1)))
+    .collect();
     let near = (0..topology.nodes().min(100_000)).map(|n| topology.node_name(NodeId(n))).collect::<Vec<_>>();
     let hint =
         nearest(name, near.iter().map(String::as_str)).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();

@@ -3,15 +3,22 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use strandway_fabric::topology::{Level, Pods, Shape};
+use strandway_fabric::topology::{Level, LongLink, Pods, Shape, SitesShape};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::units::{Rate, Span};
+use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_proto::{ConnectionId, HostId, PathId};
 
 fn fabric(pods: Option<Pods>, planes: u8) -> Topology {
     let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
     let shape = Shape { hosts: 30, planes, hosts_per_leaf: 4, spines: 3, leaf_bundle: 2, pods };
     Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape")
+}
+
+fn sites(sites: u32, planes: u8, bundle: u32) -> Topology {
+    let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
+    let shape = SitesShape { sites, hosts_per_site: 30 / sites, planes, bundle };
+    let long = LongLink { level, queue: Bytes(1 << 20) };
+    Topology::of_sites(shape, level, vec![long; shape.pairs().count()], Span::ZERO).expect("a valid shape")
 }
 
 fn packet(source: u32, destination: u32, plane: u8, entropy: u32) -> Packet {
@@ -38,17 +45,19 @@ fn leads(router: &Router, dead: &[u32], link: u32, destination: HostId) -> bool 
         return !dead.contains(&link);
     }
     let ways = router.ways(to, destination.0);
-    (ways.first..ways.first + ways.count).any(|link| leads(router, dead, link, destination))
+    let first = ways.first + ways.skip;
+    (first..first + ways.count).any(|link| leads(router, dead, link, destination))
 }
 
 /// The link that a packet leaves `node` by: rehashed until it leads on, then the first that does.
 fn naive(router: &Router, dead: &[u32], node: u32, packet: &Packet) -> Option<u32> {
     let ways = router.ways(node, packet.destination.0);
+    let first = ways.first + ways.skip;
     let alive = |link: &u32| router.detours.is_none() || leads(router, dead, *link, packet.destination);
     (0..16)
-        .map(|attempt| ways.first + router.choose(node, packet, &ways, attempt))
+        .map(|attempt| first + router.choose(node, packet, &ways, attempt))
         .find(alive)
-        .or_else(|| (ways.first..ways.first + ways.count).find(alive))
+        .or_else(|| (first..first + ways.count).find(alive))
 }
 
 /// Follows a packet to its destination; the links it took.
@@ -80,13 +89,14 @@ fn follow(topology: &Topology, router: &mut Router, dead: &[u32], packet: &Packe
 proptest! {
     #[test]
     fn what_is_remembered_of_dead_links_is_what_asking_every_switch_gives(
-        shape in 0usize..4,
+        shape in 0usize..6,
         dead in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         direct in any::<bool>(),
         pairs in prop::collection::vec((0u32..30, 0u32..30, 0u32..500), 1..60),
     ) {
         let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
-        let topology = [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)][shape].clone();
+        let places = [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)];
+        let topology = places.into_iter().chain([sites(2, 2, 3), sites(5, 1, 2)]).nth(shape).expect("six shapes");
         let dead: Vec<u32> = dead.iter().map(|i| i.index(topology.links() as usize) as u32).collect();
         let routing = if direct { Routing::Direct } else { Routing::Hashed };
         let mut router = router(&topology, routing, &dead);
@@ -123,7 +133,8 @@ fn what_routing_knows_changes_behind_what_arrives_at_that_instant() {
 #[test]
 fn every_route_is_a_shortest_one_and_every_uplink_is_used() {
     let pods = Some(Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 2 });
-    for topology in [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)] {
+    let places = [fabric(None, 1), fabric(None, 3), fabric(pods, 1), fabric(pods, 2)];
+    for topology in places.into_iter().chain([sites(2, 1, 2), sites(6, 2, 3)]) {
         for routing in [Routing::Hashed, Routing::Direct, Routing::Source] {
             let mut router = router(&topology, routing, &[]);
             let mut used = BTreeSet::new();

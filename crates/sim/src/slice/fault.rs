@@ -4,9 +4,11 @@ use crate::detour::Change;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_fabric::fault::FaultKind;
+use strandway_fabric::loss::{Burst, LossProcess};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::rng::Random;
+use strandway_proto::units::Time;
 
 /// An instant at which something begins or ends for a port.
 #[derive(Clone, Copy, Debug)]
@@ -91,21 +93,12 @@ struct Loss {
     range: Range<u64>,
     /// Of several at a time, the first in the plan counts.
     number: usize,
-    /// Probability that a packet is lost after one that was not, and after one that was.
-    after: [f64; 2],
-    lost: bool,
+    process: LossProcess,
 }
 
 impl Loss {
-    fn new(range: Range<u64>, probability: f64, burst: f64) -> Loss {
-        let after = if burst <= 1.0 {
-            [probability; 2]
-        } else if probability >= 1.0 {
-            [1.0; 2]
-        } else {
-            [(probability / (burst * (1.0 - probability))).min(1.0), 1.0 - 1.0 / burst]
-        };
-        Loss { range, number: 0, after, lost: false }
+    fn new(range: Range<u64>, probability: f64, burst: Burst) -> Loss {
+        Loss { range, number: 0, process: LossProcess::new(probability, burst) }
     }
 }
 
@@ -143,9 +136,7 @@ impl LinkFaults {
         }
         let begun = self.loss[self.loss_over..].iter_mut().take_while(|l| l.range.start <= start);
         let Some(loss) = begun.filter(|l| start < l.range.end).min_by_key(|l| l.number) else { return false };
-        let probability = loss.after[usize::from(loss.lost)];
-        loss.lost = probability > 0.0 && random.chance(probability);
-        loss.lost
+        loss.process.loses(Time(start), random)
     }
 }
 
@@ -166,7 +157,7 @@ mod tests {
             let lossy: Vec<Range<u64>> = ranges.iter().filter(|r| !r.2).map(|r| r.0..r.0 + r.1).collect();
             faults.down = down.clone();
             // Every second one loses all.
-            faults.loss = lossy.iter().enumerate().map(|(n, r)| Loss::new(r.clone(), (n % 2) as f64, 1.0)).collect();
+            faults.loss = lossy.iter().enumerate().map(|(n, r)| Loss::new(r.clone(), (n % 2) as f64, Burst::NONE)).collect();
             faults.arrange();
             let mut random = Random::new(1, StreamKind::Port, 0);
             let mut start = 0;

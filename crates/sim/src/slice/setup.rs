@@ -9,7 +9,7 @@ use super::watch::Sampler;
 use super::{Slice, Sources};
 use crate::calendar::{Calendar, GROUP, Order};
 use crate::fingerprint::Fingerprint;
-use crate::port::{ColdPort, Limits, Port, flag};
+use crate::port::{ColdPort, Port, flag};
 use crate::queue::Arena;
 use crate::records::Records;
 use crate::road::Cargo;
@@ -19,13 +19,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::measure::{PATH_SLOTS, PacketCounters, PathCounters};
-use strandway_fabric::plan::{Plan, environment};
+use strandway_fabric::plan::{Plan, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Time};
-use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection};
+use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection, Profile};
 
 /// How the fabric is cut: which nodes each slice owns.
 #[derive(Clone, Debug)]
@@ -136,25 +136,34 @@ fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
     let count = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
     match topology.hops(from, to) {
         0..=2 => [0; 2],
-        3..=4 => [count(topology.leaf_up()), 0],
+        3 => [count(topology.shape().leaf_bundle), 0],
+        4 => [count(topology.leaf_up()), 0],
         _ => [count(topology.leaf_up()), count(topology.spine_up())],
     }
 }
 
 /// The world as a connection of one profile sees it, its ends aside.
-pub(super) struct World(Environment);
+pub(super) struct World {
+    environment: Environment,
+    profile: Arc<Profile>,
+}
 
 impl World {
+    fn new(plan: &Plan, profile: &Arc<Profile>) -> World {
+        World { environment: environment(&plan.topology, &plan.ports, profile), profile: Arc::clone(profile) }
+    }
+
     /// The same with its ends.
     pub(super) fn between(&self, topology: &Topology, from: HostId, to: HostId) -> Environment {
-        Environment { uplinks: uplinks(topology, from, to), ..self.0 }
+        let environment = environment_between(topology, &self.environment, &self.profile, from, to);
+        Environment { uplinks: uplinks(topology, from, to), ..environment }
     }
 }
 
 /// How far ahead of its departure a packet arrives, at the most.
 fn ahead(topology: &Topology) -> u64 {
     let inside = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core].map(|k| topology.latency_inside(k).0);
-    let longest = (0..topology.tiers()).map(|l| topology.level(l)).map(|l| l.latency + l.rate.time_for(Bytes(8192)));
+    let longest = topology.kinds_of_link().map(|l| l.latency + l.rate.time_for(Bytes(8192)));
     longest.map(|l| l.0).max().unwrap_or(0) + inside.into_iter().max().unwrap_or(0)
 }
 
@@ -193,7 +202,7 @@ impl<'a> Slice<'a> {
             colds: Vec::new(),
             first_port,
             first_host_stop,
-            limits: vec![Limits::new(&plan.ports, topology.level(0).rate, 1.0, false)],
+            limits: Vec::new(),
             faults: BTreeMap::new(),
             fault_events: &faults.events,
             switches: Switches::default(),
@@ -209,7 +218,7 @@ impl<'a> Slice<'a> {
             open: vec![Vec::new(); cut.nodes[index][0].len()],
             opened: vec![BTreeMap::new(); cut.nodes[index][0].len()],
             openings: vec![0; cut.nodes[index][0].len()],
-            environments: plan.profiles.iter().map(|p| World(environment(topology, &plan.ports, p))).collect(),
+            environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
             all_programs: programs,
             under_way: BTreeMap::new(),
             times: Vec::new(),
@@ -256,7 +265,7 @@ impl<'a> Slice<'a> {
                 self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
                 continue;
             };
-            let level = topology.level(ends.level);
+            let level = topology.level_of(&ends);
             let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
             let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
             let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
@@ -264,7 +273,7 @@ impl<'a> Slice<'a> {
             port.set(flag::FIFO, fifo && is_switch);
             port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
-            port.limits = self.limits_at(level.rate, 1.0, port.has(flag::LAST));
+            port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
             port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
             self.ports.push(port);
         }

@@ -4,11 +4,11 @@ use super::table;
 use comfy_table::{Cell, CellAlignment};
 
 /// A column that is never left out.
-pub(super) const ALWAYS: u8 = u8::MAX;
+pub(in crate::report) const ALWAYS: u8 = u8::MAX;
 
 /// A table whose columns have ranks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grid {
+pub(in crate::report) struct Grid {
     heads: Vec<Head>,
     rows: Vec<Vec<String>>,
 }
@@ -22,17 +22,17 @@ struct Head {
 
 impl Grid {
     /// One more column; of the columns that may go, those of the lowest rank go first.
-    pub(super) fn column(&mut self, text: impl Into<String>, rank: u8, right: bool) {
+    pub(in crate::report) fn column(&mut self, text: impl Into<String>, rank: u8, right: bool) {
         self.heads.push(Head { text: text.into(), rank, right });
     }
 
     /// One more row, a text per column; lines within a text stay lines.
-    pub(super) fn row(&mut self, texts: impl IntoIterator<Item = String>) {
+    pub(in crate::report) fn row(&mut self, texts: impl IntoIterator<Item = String>) {
         self.rows.push(texts.into_iter().collect());
     }
 
     /// The table, at most `width` characters wide if its columns allow, and the columns that were left out.
-    pub(super) fn fit(&self, width: Option<usize>) -> (String, Vec<&str>) {
+    pub(in crate::report) fn fit(&self, width: Option<usize>) -> (String, Vec<&str>) {
         let mut shown: Vec<usize> = (0..self.heads.len()).collect();
         let mut left = Vec::new();
         loop {
@@ -48,7 +48,7 @@ impl Grid {
     }
 
     /// The table with a line below it that names what was left out.
-    pub(super) fn text(&self, width: Option<usize>) -> String {
+    pub(in crate::report) fn text(&self, width: Option<usize>) -> String {
         let (made, left) = self.fit(width);
         if left.is_empty() {
             return format!("{made}\n");

@@ -1,0 +1,149 @@
+//! Random loss on a link: independent from packet to packet, or in bursts that last for a number of packets or for a time.
+//!
+//! The simulator's links and the delay line between namespaces draw from the same model.
+
+use strandway_proto::rng::Random;
+use strandway_proto::units::{Span, Time};
+
+/// How long losses last once they have begun (the two states of Gilbert and Elliott: none lost in the one, all in the other).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Burst {
+    /// This many packets in a row are lost on average; 1 for independent losses.
+    Packets(f64),
+    /// The bad state lasts for this time on average, whether or not packets pass. So sparse control packets do not all meet the
+    /// same burst, and a burst costs more packets on a faster link.
+    Time(Span),
+}
+
+impl Burst {
+    /// Independent losses.
+    pub const NONE: Burst = Burst::Packets(1.0);
+}
+
+/// Decides packet by packet what a link loses. Copies start alike.
+#[derive(Clone, Debug)]
+pub struct LossProcess {
+    kind: Kind,
+    /// Was the last packet lost?
+    lost: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Probability that a packet is lost after one that was not, and after one that was.
+    Packets([f64; 2]),
+    /// The share of time in the bad state, the time in which a state is forgotten, to a share of 1/e, and when the last packet was.
+    Time { share: f64, memory: f64, last: Option<Time> },
+}
+
+impl LossProcess {
+    /// A link that loses the share `probability` of packets, in [0, 1], in such bursts.
+    pub fn new(probability: f64, burst: Burst) -> LossProcess {
+        let kind = match burst {
+            Burst::Packets(length) if length <= 1.0 => Kind::Packets([probability; 2]),
+            Burst::Packets(_) if probability >= 1.0 => Kind::Packets([1.0; 2]),
+            Burst::Packets(length) => {
+                Kind::Packets([(probability / (length * (1.0 - probability))).min(1.0), 1.0 - 1.0 / length])
+            }
+            // Bad for `length` on average, good for length * (1 - p) / p: both rates together are 1 / (length * (1 - p)).
+            Burst::Time(length) => {
+                Kind::Time { share: probability, memory: length.0 as f64 * (1.0 - probability), last: None }
+            }
+        };
+        LossProcess { kind, lost: false }
+    }
+
+    /// Is the packet lost that leaves at `now`? Packets are asked for in the order in which they leave.
+    #[inline]
+    pub fn loses(&mut self, now: Time, random: &mut Random) -> bool {
+        let probability = match &mut self.kind {
+            Kind::Packets(after) => after[usize::from(self.lost)],
+            Kind::Time { share, memory, last } => {
+                let before = last.replace(now);
+                let kept = before.map_or(0.0, |before| decay(now.since(before).0 as f64 / *memory));
+                *share + (f64::from(u8::from(self.lost)) - *share) * kept
+            }
+        };
+        self.lost = probability > 0.0 && random.chance(probability);
+        self.lost
+    }
+}
+
+/// e to the power of `-x`, for `x` of zero or more: to 12 digits up to `x` of 40, squarings lose a few. The library's function differs by machine in the last bit; this
+/// one does not.
+fn decay(x: f64) -> f64 {
+    // Not-a-number, from no time over no memory, counts as far apart.
+    if x.is_nan() || x > 700.0 {
+        return 0.0;
+    }
+    let (mut small, mut squarings) = (x, 0);
+    while small > 0.03125 {
+        small *= 0.5;
+        squarings += 1;
+    }
+    // Taylor's series up to the seventh power: the eighth is below 1e-16.
+    let mut power = (1..=7).rev().fold(1.0, |sum, n| 1.0 - small / f64::from(n) * sum);
+    for _ in 0..squarings {
+        power *= power;
+    }
+    power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strandway_proto::rng::StreamKind;
+
+    /// The share of packets lost, and the mean time from the first loss of a run to the first packet that passes.
+    fn measured(probability: f64, burst: Burst, every: Span, count: u64) -> (f64, f64) {
+        let mut random = Random::new(5, StreamKind::Port, 0);
+        let mut process = LossProcess::new(probability, burst);
+        let (mut lost, mut runs, mut before) = (0u64, 0u64, false);
+        for n in 0..count {
+            let now = process.loses(Time(n * every.0), &mut random);
+            lost += u64::from(now);
+            runs += u64::from(now && !before);
+            before = now;
+        }
+        (lost as f64 / count as f64, lost as f64 * every.0 as f64 / runs.max(1) as f64)
+    }
+
+    #[test]
+    fn the_power_of_e_is_right_to_twelve_digits() {
+        for n in 0..4000 {
+            let x = f64::from(n) * 0.01;
+            let exact = (-x).exp();
+            assert!((decay(x) - exact).abs() <= 1e-12 * exact, "{x}: {} instead of {exact}", decay(x));
+        }
+        assert_eq!((decay(0.0), decay(1e9), decay(f64::INFINITY), decay(f64::NAN)), (1.0, 0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn independent_losses_have_their_mean() {
+        // Four standard deviations of 1e6 draws at 1 %: 4e-4.
+        let (share, _) = measured(0.01, Burst::NONE, Span::from_us(1), 1_000_000);
+        assert!((share - 0.01).abs() < 4e-4, "{share}");
+        assert_eq!(measured(0.0, Burst::NONE, Span::from_us(1), 1000).0, 0.0);
+        assert_eq!(measured(1.0, Burst::Packets(5.0), Span::from_us(1), 1000).0, 1.0);
+    }
+
+    #[test]
+    fn bursts_in_time_have_their_mean_and_length_at_any_rate_of_packets() {
+        let burst = Burst::Time(Span::from_us(100));
+        // Packets every microsecond for 10 s: 10,000 bursts expected, so 4 % are four standard deviations of an exponential length.
+        let (share, length) = measured(0.1, burst, Span::from_us(1), 10_000_000);
+        assert!((share - 0.1).abs() < 0.005, "{share}");
+        assert!((length / 1e6 - 100.0).abs() < 5.0, "{length} ps");
+        // Packets that are a second apart know nothing of each other: the same share, in runs of 1 / (1 - p).
+        let (share, length) = measured(0.1, burst, Span::from_ms(1000), 1_000_000);
+        assert!((share - 0.1).abs() < 0.0012, "{share}");
+        assert!((length / 1e12 - 1.0 / 0.9).abs() < 0.02, "{length} ps");
+    }
+
+    #[test]
+    fn bursts_of_packets_have_their_mean_and_length() {
+        let (share, length) = measured(0.02, Burst::Packets(8.0), Span(1), 4_000_000);
+        assert!((share - 0.02).abs() < 0.001, "{share}");
+        assert!((length - 8.0).abs() < 0.4, "{length}");
+    }
+}

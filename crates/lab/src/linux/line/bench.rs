@@ -1,0 +1,135 @@
+//! What the delay line carries on this machine: datagrams between two namespaces, paced, with the line in a third one.
+
+use super::{Carried, End, Line, carry};
+use crate::linux::LinuxError;
+use crate::linux::line::device::pace;
+use crate::linux::lines::whole_frames;
+use crate::linux::live::enter;
+use crate::linux::run::carry_out;
+use crate::linux::state::netns;
+use crate::linux::steps::{Step, Tool};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+use strandway_proto::{Bytes, Rate};
+
+/// Headers of IPv6 and UDP.
+const HEADERS: usize = 48;
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Benched {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams that arrived at the other host.
+    pub arrived: u64,
+    /// Bits per second that were sent, headers of IPv6 and UDP included.
+    pub rate: f64,
+    /// What the line says of the direction of the datagrams.
+    pub carried: Carried,
+    /// By how much datagrams took longer than the line's latency, in nanoseconds: median, 99th percentile, longest.
+    pub beyond_ns: [u64; 3],
+}
+
+/// Three namespaces in a row: two hosts and what the line is in. Gone when this is dropped.
+struct Row([String; 3]);
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        for space in &self.0 {
+            let lines = vec![format!("netns del {space}")];
+            let _ = carry_out(&Step { namespace: None, tool: Tool::Ip, lines });
+        }
+    }
+}
+
+/// Sends datagrams that fill packets of `mtu` bytes at `rate` for a time over a line, and counts those that arrive.
+///
+/// # Errors
+/// If namespaces cannot be made, or a tool is missing; with the remedy.
+pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Benched, LinuxError> {
+    let name = format!("strandway-bench-{}", std::process::id());
+    let row = Row(["a", "line", "b"].map(|part| format!("{name}-{part}")));
+    build(&row, mtu)?;
+    let end = |device: &str| End { namespace: Some(netns(&row.0[1])), device: device.to_string() };
+    let carrying = carry(&[(line.clone(), [end("x"), end("y")])])?;
+
+    let socket = |space: &str, address: &str| -> Result<UdpSocket, LinuxError> {
+        let (file, address) = (netns(space), format!("[{address}]:4791"));
+        let opened = std::thread::spawn(move || {
+            enter(&file)?;
+            UdpSocket::bind(address)
+        });
+        let opened = opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        opened.map_err(|e| LinuxError(format!("{space}: no socket: {e}")))
+    };
+    let (from, to) = (socket(&row.0[0], "fd00::1")?, socket(&row.0[2], "fd00::2")?);
+    let fail = |e: std::io::Error| LinuxError(format!("bench: {e}"));
+    from.connect("[fd00::2]:4791").map_err(fail)?;
+    super::device::widen(&to).map_err(fail)?;
+    to.set_read_timeout(Some(Duration::from_millis(500))).map_err(fail)?;
+    let began = Instant::now();
+    let payload = mtu - HEADERS;
+    let latency = Duration::from_nanos(line.latency_ns);
+    let (sent, took, mut delays) = std::thread::scope(|scope| -> Result<_, LinuxError> {
+        let receiver = scope.spawn(move || {
+            let (mut room, mut delays) = (vec![0; 1 << 16], Vec::new());
+            loop {
+                match to.recv(&mut room) {
+                    Ok(length) if length >= 8 => {
+                        let at = u64::from_le_bytes(room[..8].try_into().expect("eight bytes"));
+                        delays.push((began.elapsed().as_nanos() as u64).saturating_sub(at));
+                    }
+                    Ok(_) => {}
+                    Err(_) if began.elapsed() > length + latency => return delays,
+                    Err(_) => {}
+                }
+            }
+        });
+        let (mut datagram, mut sent) = (vec![0u8; payload], 0u64);
+        let each = Duration::from_nanos(rate.time_for(Bytes(mtu as u64)).0 / 1000);
+        while began.elapsed() < length {
+            let wanted = (began.elapsed().as_nanos() / each.as_nanos().max(1)) as u64;
+            if sent >= wanted {
+                pace(each);
+                continue;
+            }
+            datagram[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_le_bytes());
+            from.send(&datagram).map_err(|e| LinuxError(format!("bench: {e}")))?;
+            sent += 1;
+        }
+        let took = began.elapsed();
+        let delays = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((sent, took, delays))
+    })?;
+    std::thread::sleep(Duration::from_millis(200));
+    let carried = carrying.carried()[0][0];
+    delays.sort_unstable();
+    let at = |share: f64| {
+        let index = ((delays.len() as f64 * share) as usize).min(delays.len().saturating_sub(1));
+        delays.get(index).map_or(0, |delay| delay.saturating_sub(line.latency_ns))
+    };
+    let beyond_ns = [at(0.5), at(0.99), at(1.0)];
+    let rate = sent as f64 * mtu as f64 * 8.0 / took.as_secs_f64();
+    Ok(Benched { sent, arrived: delays.len() as u64, rate, carried, beyond_ns })
+}
+
+fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
+    let [a, line, b] = &row.0;
+    let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
+    carry_out(&here(row.0.iter().map(|space| format!("netns add {space}")).collect()))?;
+    let cable = |host: &str, address: &str, end: &str| {
+        format!("link add p0 mtu {mtu} address {address} netns {host} type veth peer name {end} mtu {mtu} netns {line}")
+    };
+    carry_out(&here(vec![cable(a, "02:00:00:00:00:01", "x"), cable(b, "02:00:00:00:00:02", "y")]))?;
+    for (space, own, peer, mac) in [(a, "fd00::1", "fd00::2", 2), (b, "fd00::2", "fd00::1", 1)] {
+        let lines = vec![
+            "link set p0 up".to_string(),
+            format!("addr add {own}/64 dev p0 nodad"),
+            format!("neigh replace {peer} lladdr 02:00:00:00:00:0{mac} dev p0 nud permanent"),
+        ];
+        carry_out(&Step { namespace: Some(space.clone()), tool: Tool::Ip, lines })?;
+        carry_out(&whole_frames(space, &["p0"]))?;
+    }
+    let lines = ["x", "y"].map(|end| format!("link set {end} up")).to_vec();
+    carry_out(&Step { namespace: Some(line.clone()), tool: Tool::Ip, lines })
+}

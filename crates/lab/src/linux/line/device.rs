@@ -1,0 +1,167 @@
+//! A network device as a packet socket: frames in and out, many per system call.
+
+use nix::sys::socket::sockopt::{RcvBufForce, ReceiveTimestampns};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, bind,
+    recvmmsg, sendmmsg, setsockopt, socket,
+};
+use nix::sys::time::TimeSpec;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+use strandway_proto::{Span, Time};
+
+/// Frames per system call. Measured elsewhere and here: more brings nothing.
+pub(super) const BATCH: usize = 64;
+
+/// The longest frame: MTU 9,216 and Ethernet's header.
+const FRAME_MAX: usize = 9216 + 18;
+
+/// What the kernel holds while this process has no processor: a quarter of a second at 2 Gb/s.
+const BUFFER: usize = 64 << 20;
+
+/// Frames of one device. It gets what others send to the device, not what it sends itself.
+#[derive(Debug)]
+pub(super) struct Device {
+    socket: OwnedFd,
+}
+
+impl Device {
+    /// The device of that name in the namespace of the calling thread.
+    pub(super) fn open(name: &str) -> std::io::Result<Device> {
+        let addresses = nix::ifaddrs::getifaddrs()?;
+        let address = addresses
+            .filter(|a| a.interface_name == name)
+            .find_map(|a| a.address.as_ref().and_then(|a| a.as_link_addr().copied()))
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, format!("there is no device {name}")))?;
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        bind(socket.as_raw_fd(), &address)?;
+        setsockopt(&socket, RcvBufForce, &BUFFER)?;
+        setsockopt(&socket, ReceiveTimestampns, &true)?;
+        Ok(Device { socket })
+    }
+
+    /// Waits until a frame is there, or for this long.
+    pub(super) fn wait(&self, most: Span) -> std::io::Result<()> {
+        let nanoseconds = most.0 / 1000;
+        let most = Timespec {
+            tv_sec: (nanoseconds / 1_000_000_000) as i64,
+            tv_nsec: (nanoseconds % 1_000_000_000) as _,
+        };
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&most)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            other => Ok(other.map(|_| ())?),
+        }
+    }
+
+    /// Gives the frames that are there, at most [`BATCH`], each with the time at which it came in; how many there were.
+    pub(super) fn receive(&self, desk: &mut Desk, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
+        let mut lengths = [(0usize, Time::ZERO); BATCH];
+        let mut count = 0;
+        {
+            let mut slices: Vec<[IoSliceMut<'_>; 1]> =
+                desk.room.chunks_exact_mut(FRAME_MAX).map(|chunk| [IoSliceMut::new(chunk)]).collect();
+            let got = recvmmsg(
+                self.socket.as_raw_fd(),
+                &mut desk.incoming,
+                slices.iter_mut(),
+                MsgFlags::MSG_DONTWAIT,
+                None,
+            );
+            let got = match got {
+                Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(0),
+                other => other?,
+            };
+            let now = desk.clock.now();
+            for (slot, message) in lengths.iter_mut().zip(got) {
+                let stamp = message.cmsgs()?.find_map(|c| match c {
+                    ControlMessageOwned::ScmTimestampns(at) => Some(desk.clock.since(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64)),
+                    _ => None,
+                });
+                *slot = (message.bytes, stamp.unwrap_or(now));
+                count += 1;
+            }
+        }
+        for (chunk, &(length, at)) in desk.room.chunks_exact(FRAME_MAX).zip(&lengths[..count]) {
+            each(at, &chunk[..length]);
+        }
+        Ok(count)
+    }
+
+    /// Sends frames, at most [`BATCH`]; how many the kernel took.
+    pub(super) fn send<'f>(
+        &self,
+        desk: &mut Desk,
+        frames: impl Iterator<Item = &'f [u8]>,
+    ) -> std::io::Result<usize> {
+        let slices: Vec<[IoSlice<'_>; 1]> = frames.take(BATCH).map(|frame| [IoSlice::new(frame)]).collect();
+        if slices.is_empty() {
+            return Ok(0);
+        }
+        let addresses = [None; BATCH];
+        let sent = sendmmsg(
+            self.socket.as_raw_fd(),
+            &mut desk.outgoing,
+            &slices,
+            &addresses[..slices.len()],
+            [],
+            MsgFlags::empty(),
+        )?;
+        Ok(sent.count())
+    }
+}
+
+/// Memory for system calls of one thread.
+pub(super) struct Desk {
+    room: Vec<u8>,
+    incoming: MultiHeaders<LinkAddr>,
+    outgoing: MultiHeaders<LinkAddr>,
+    clock: Clock,
+}
+
+impl Desk {
+    pub(super) fn new(clock: Clock) -> Desk {
+        Desk {
+            clock,
+            room: vec![0; BATCH * FRAME_MAX],
+            incoming: MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec))),
+            outgoing: MultiHeaders::preallocate(BATCH, None),
+        }
+    }
+}
+
+/// The clock that frames are stamped with, since this was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Nanoseconds since 1970.
+    began: u64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Clock {
+        let now = clock_gettime(ClockId::Realtime);
+        Clock { began: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 }
+    }
+
+    pub(super) fn now(self) -> Time {
+        let now = clock_gettime(ClockId::Realtime);
+        self.since(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    }
+
+    fn since(self, nanoseconds: u64) -> Time {
+        Time(nanoseconds.saturating_sub(self.began) * 1000)
+    }
+}
+
+/// Lets a socket hold what arrives while its process has no processor.
+pub(super) fn widen(socket: &std::net::UdpSocket) -> std::io::Result<()> {
+    Ok(setsockopt(socket, RcvBufForce, &BUFFER)?)
+}
+
+/// Sleeps for about so long, as exactly as the kernel can.
+pub(super) fn pace(length: std::time::Duration) {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    std::thread::sleep(length);
+}

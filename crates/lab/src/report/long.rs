@@ -1,0 +1,74 @@
+//! Long links between sites: what each direction carried and lost.
+
+use super::capacity::Capacity;
+use super::make::link_facts;
+use super::text::grid::{ALWAYS, Grid};
+use super::text::{bytes, count, gbps, percent, us};
+use super::{LongLinkFacts, Report};
+use crate::plan::Experiment;
+use strandway_fabric::Measurements;
+
+/// Rows that a terminal shows: those of four sites. JSON has all of them.
+const SHOWN: usize = 12;
+
+/// Every directed long link, in order of its number.
+pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<LongLinkFacts> {
+    let topology = &experiment.plan.topology;
+    let capacity = Capacity::new(&experiment.plan, measured);
+    let none = Default::default();
+    topology
+        .long_links()
+        .filter_map(|(link, ends)| {
+            let long = topology.long_link_of(&ends)?;
+            let counters = measured.links.get(link.0 as usize).unwrap_or(&none);
+            let used = capacity.share(link, counters);
+            Some(LongLinkFacts {
+                rate_gbps: long.level.rate.as_gbps(),
+                latency_us: long.level.latency.as_us(),
+                queue_bytes: long.queue.0,
+                lost_share: f64::from(counters.lost) / counters.packets.max(1) as f64,
+                link: link_facts(topology, link, counters, used),
+            })
+        })
+        .collect()
+}
+
+/// The links that carried the most, as a table for a terminal of `width` characters.
+pub(super) fn table(report: &Report, width: Option<usize>) -> String {
+    let mut grid = Grid::default();
+    for (head, rank, right) in [
+        ("long links", ALWAYS, false),
+        ("rate", 6, true),
+        ("one way", 5, true),
+        ("used", ALWAYS, true),
+        ("packets", 4, true),
+        ("longest queue", 3, true),
+        ("of", 2, true),
+        ("trimmed", 7, true),
+        ("dropped", 8, true),
+        ("lost", ALWAYS, true),
+        ("share lost", 9, true),
+    ] {
+        grid.column(head, rank, right);
+    }
+    let mut order: Vec<&LongLinkFacts> = report.long_links.iter().collect();
+    order.sort_by_key(|l| std::cmp::Reverse(l.link.bytes));
+    for l in order.iter().take(SHOWN) {
+        grid.row([
+            l.link.name.clone(),
+            gbps(l.rate_gbps),
+            us(Some(l.latency_us)),
+            percent(l.link.utilisation),
+            count(l.link.packets),
+            bytes(l.link.queue_max_bytes),
+            bytes(l.queue_bytes),
+            count(l.link.trimmed),
+            count(l.link.dropped),
+            count(l.link.lost),
+            format!("{:.4} %", 100.0 * l.lost_share),
+        ]);
+    }
+    let more = order.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!("and {more} more long links\n") } else { String::new() };
+    format!("{}{more}", grid.text(width))
+}
