@@ -7,6 +7,7 @@ mod encoder;
 mod field;
 mod kernel;
 mod matrix;
+pub mod model;
 
 pub use code::{Code, CodeError, PIECES_MAX, Pieces, Scheme};
 pub use decoder::Decoder;
