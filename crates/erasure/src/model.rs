@@ -54,7 +54,7 @@ pub struct Effort {
 
 impl Effort {
     /// For tables: exact to about a thousandth. A result takes up to some milliseconds.
-    pub const FINE: Effort = Effort { parts: PARTS_MAX, points: 256, negligible: 1e-15 };
+    pub const FINE: Effort = Effort { parts: PARTS_MAX, points: 64, negligible: 1e-12 };
     /// For decisions while messages wait: exact to about a hundredth. A result takes microseconds, or about a tenth of a
     /// millisecond where much is lost.
     pub const QUICK: Effort = Effort { parts: 12, points: 16, negligible: 1e-6 };
@@ -209,7 +209,8 @@ impl Transfer {
         let (fails, size) = again(&code);
         let (last_fails, last_size) = last.as_ref().map_or((0.0, 0.0), again);
         let parity = groups * code.parity() as u64 + last.map_or(0, |l| l.parity() as u64);
-        let sent = (self.chunks + parity) as f64 * self.chunk_time;
+        completion.sent = self.chunks + parity;
+        let sent = completion.sent as f64 * self.chunk_time;
         let repair = sent + (1.0 + fallback.beta) * self.rtt;
         completion.fallback = either(any_of(fails, groups), last_fails);
         completion.push(Part { probability: 1.0 - completion.fallback, start: sent, chunks: 0 });
@@ -267,6 +268,8 @@ pub struct Completion {
     round: f64,
     effort: Effort,
     fallback: f64,
+    /// Chunks that are sent before any retransmission begins: data and parity of a code.
+    sent: u64,
     parts: [Part; PARTS_MAX],
     used: usize,
 }
@@ -275,7 +278,7 @@ impl Completion {
     fn new(transfer: Transfer, rto: f64, effort: Effort) -> Completion {
         debug_assert!((0.0..1.0).contains(&transfer.loss), "a loss below one, not {}", transfer.loss);
         let round = rto + transfer.chunk_time;
-        Completion { transfer, round, effort, fallback: 0.0, parts: [Part::default(); PARTS_MAX], used: 0 }
+        Completion { transfer, round, effort, fallback: 0.0, sent: 0, parts: [Part::default(); PARTS_MAX], used: 0 }
     }
 
     fn push(&mut self, part: Part) {
@@ -290,6 +293,12 @@ impl Completion {
     /// The probability that the code does not suffice somewhere, and selective repeat begins; zero without a code.
     pub fn fallback(&self) -> f64 {
         self.fallback
+    }
+
+    /// Chunks that go over the wire on average, parity and retransmissions included.
+    pub fn chunks_sent(&self) -> f64 {
+        let repaired: f64 = self.parts().iter().map(|part| part.probability * part.chunks as f64).sum();
+        self.sent as f64 + repaired / (1.0 - self.transfer.loss)
     }
 
     /// The mean completion time.

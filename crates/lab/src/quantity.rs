@@ -65,6 +65,8 @@ static BYTES: &[Unit] = &[
     (&["TiB"], 1 << 40),
 ];
 
+static DISTANCE: &[Unit] = &[(&["km"], 1_000), (&["m"], 1)];
+
 /// The most that a quantity may be, in base units: 2^53, so that reports can show it exactly.
 const LIMIT: u128 = 1 << 53;
 
@@ -74,6 +76,14 @@ const LIMIT: u128 = 1 << 53;
 /// With the reason and a remedy.
 pub(crate) fn span(text: &str) -> Result<Span, QuantityError> {
     exact(text, TIME, "a time", "12 us").map(Span)
+}
+
+/// Parses a distance such as `"3750 km"`, in metres.
+///
+/// # Errors
+/// With the reason and a remedy.
+pub(crate) fn distance(text: &str) -> Result<u64, QuantityError> {
+    exact(text, DISTANCE, "a distance", "1000 km")
 }
 
 /// Parses a rate such as `"400 Gbps"`.
@@ -226,6 +236,8 @@ mod tests {
         assert_eq!(size("0.2 BDP"), Ok(Size::Bdp(0.2)));
         assert_eq!(size("15 packets"), Ok(Size::Packets(15.0)));
         assert_eq!(size("1 packet"), Ok(Size::Packets(1.0)));
+        assert_eq!(distance("3750 km"), Ok(3_750_000));
+        assert_eq!(distance("0.5 km"), Ok(500));
         assert_eq!(ratio("2 %"), Ok(0.02));
         assert_eq!(ratio("0.25"), Ok(0.25));
     }
@@ -245,6 +257,7 @@ mod tests {
             ("1e3 us", |t| show(span(t)), "powers of ten"),
             ("1.2.3 us", |t| show(span(t)), "is no number"),
             ("5 parsec", |t| show(span(t)), "no unit of time"),
+            ("20 miles", |t| show(distance(t)), "no unit of distance"),
             ("5 Mb", |t| show(bytes(t)), "no unit of size"),
             ("999999999999 TB", |t| show(bytes(t)), "more than a run can hold"),
             ("123456789012345678901234 B", |t| show(bytes(t)), "too many digits"),
