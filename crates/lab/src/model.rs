@@ -33,6 +33,23 @@ impl fmt::Display for Scheme {
     }
 }
 
+impl Scheme {
+    /// As the command line takes it.
+    fn flag(self) -> String {
+        match self {
+            Scheme::SrRto => "sr_rto".into(),
+            Scheme::SrNack => "sr_nack".into(),
+            Scheme::Coded(code) => {
+                let name = match code.scheme() {
+                    strandway_erasure::Scheme::Xor => "xor",
+                    strandway_erasure::Scheme::Mds => "mds",
+                };
+                format!("{name}:{},{}", code.data(), code.parity())
+            }
+        }
+    }
+}
+
 impl std::str::FromStr for Scheme {
     type Err = CodeError;
 
@@ -56,6 +73,14 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// As the command line takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::Glass => "glass",
+            Rule::Paper => "paper",
+        }
+    }
+
     /// The round trip over so many metres, in microseconds.
     pub fn round_trip_us(self, metres: u64) -> f64 {
         match self {
@@ -120,8 +145,8 @@ impl Vary {
     }
 }
 
-/// What is asked, as it is written.
-#[derive(Clone, Debug)]
+/// What is asked, as it is written. By default a message of 128 MiB over 3,750 km of vacuum at 400 Gb/s, as in most of the paper's figures.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Inquiry {
     /// Bytes of the message, or of the buffer of an all-reduce: `"128 MiB"`.
     pub size: String,
@@ -159,6 +184,32 @@ pub struct Inquiry {
     pub samples: u32,
     /// The seed of those draws.
     pub seed: u64,
+}
+
+impl Default for Inquiry {
+    fn default() -> Inquiry {
+        let schemes = ["sr_rto", "sr_nack", "xor:32,8", "mds:32,2", "mds:32,4", "mds:32,8", "mds:32,16"];
+        Inquiry {
+            size: "128 MiB".into(),
+            rate: "400 Gbps".into(),
+            rtt: None,
+            distance: None,
+            rule: Rule::Glass,
+            loss: "1e-5".into(),
+            payload: "4096 B".into(),
+            header: "0 B".into(),
+            chunk: 1,
+            alpha: 2.0,
+            beta: 1.0,
+            whole_groups: true,
+            sites: None,
+            schemes: schemes.into_iter().filter_map(|name| name.parse().ok()).collect(),
+            vary: None,
+            values: Vec::new(),
+            samples: 20_000,
+            seed: 1,
+        }
+    }
 }
 
 /// A round trip where none is named: 3,750 km by the paper's rule.
@@ -280,6 +331,38 @@ pub fn ask(inquiry: &Inquiry) -> Result<Answers, Problems> {
 }
 
 impl Inquiry {
+    /// The command line that asks it, without what is varied.
+    pub fn command(&self) -> String {
+        let usual = Inquiry::default();
+        let mut command = "strandway model sdr".to_string();
+        let mut add = |differs: bool, flag: &str, value: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:,".contains(c);
+            let quote = if value.chars().all(plain) { "" } else { "'" };
+            if differs {
+                command.push_str(&format!(" --{flag} {quote}{value}{quote}"));
+            }
+        };
+        add(self.size != usual.size, "size", &self.size);
+        add(self.rate != usual.rate, "rate", &self.rate);
+        for (flag, value) in [("rtt", &self.rtt), ("distance", &self.distance), ("sites", &self.sites)] {
+            add(value.is_some(), flag, value.as_deref().unwrap_or_default());
+        }
+        add(self.rule != usual.rule, "rule", self.rule.name());
+        add(self.loss != usual.loss, "loss", &self.loss);
+        add(self.payload != usual.payload, "payload", &self.payload);
+        add(self.header != usual.header, "header", &self.header);
+        add(self.chunk != usual.chunk, "chunk", &self.chunk.to_string());
+        add(self.alpha != usual.alpha, "alpha", &self.alpha.to_string());
+        add(self.beta != usual.beta, "beta", &self.beta.to_string());
+        add(self.whole_groups != usual.whole_groups, "faithful", &self.whole_groups.to_string());
+        add(self.samples != usual.samples, "samples", &self.samples.to_string());
+        add(self.seed != usual.seed, "seed", &self.seed.to_string());
+        for scheme in self.schemes.iter().filter(|_| self.schemes != usual.schemes) {
+            add(true, "scheme", &scheme.flag());
+        }
+        command
+    }
+
     /// Where the value of what is varied is written.
     fn place(&mut self, vary: Vary) -> &mut String {
         match vary {

@@ -38,10 +38,10 @@ pub(crate) enum ModelOf {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SdrArgs {
     /// Bytes of the message; of the buffer, with --sites
-    #[arg(long, value_name = "BYTES", default_value = "128 MiB")]
+    #[arg(long, value_name = "BYTES", default_value_t = Inquiry::default().size)]
     size: String,
     /// The link's rate
-    #[arg(long, value_name = "RATE", default_value = "400 Gbps")]
+    #[arg(long, value_name = "RATE", default_value_t = Inquiry::default().rate)]
     rate: String,
     /// The round trip [default: 25 ms]
     #[arg(long, value_name = "TIME")]
@@ -50,28 +50,29 @@ pub(crate) struct SdrArgs {
     #[arg(long, value_name = "DISTANCE", conflicts_with = "rtt")]
     distance: Option<String>,
     /// How long light takes for a distance: glass (5.003 us per km) or paper (3.333 us per km, as the SDR-RDMA paper has it)
-    #[arg(long, value_name = "RULE", default_value = "glass")]
-    rule: RuleName,
+    /// [default: glass]
+    #[arg(long, value_name = "RULE")]
+    rule: Option<RuleName>,
     /// The share of packets that is lost, such as 1e-5 or 0.1%
-    #[arg(long, value_name = "SHARE", default_value = "1e-5")]
+    #[arg(long, value_name = "SHARE", default_value_t = Inquiry::default().loss)]
     loss: String,
     /// Payload of a packet
-    #[arg(long, value_name = "BYTES", default_value = "4096 B")]
+    #[arg(long, value_name = "BYTES", default_value_t = Inquiry::default().payload)]
     payload: String,
     /// What a packet has on the wire besides its payload: headers, frame, gap
-    #[arg(long, value_name = "BYTES", default_value = "0 B")]
+    #[arg(long, value_name = "BYTES", default_value_t = Inquiry::default().header)]
     header: String,
     /// Packets of a chunk; a chunk is lost with any of them
-    #[arg(long, value_name = "PACKETS", default_value_t = 1)]
+    #[arg(long, value_name = "PACKETS", default_value_t = Inquiry::default().chunk)]
     chunk: u64,
     /// A timeout is 1 + ALPHA round trips
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = Inquiry::default().alpha)]
     alpha: f64,
     /// A code's receiver waits BETA round trips for the rest of a message before it asks
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = Inquiry::default().beta)]
     beta: f64,
     /// Where parity does not suffice: send the whole group again, as the paper does (true), or only what is missing (false)
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value_t = Inquiry::default().whole_groups, action = clap::ArgAction::Set)]
     faithful: bool,
     /// A ring all-reduce between so many sites, instead of a single message
     #[arg(long, value_name = "N")]
@@ -86,10 +87,10 @@ pub(crate) struct SdrArgs {
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', requires = "vary")]
     values: Vec<String>,
     /// All-reduces that are drawn with --sites
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = Inquiry::default().samples)]
     samples: u32,
     /// Seed of those draws
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = Inquiry::default().seed)]
     seed: u64,
     /// Write the answers as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
@@ -117,21 +118,19 @@ enum VaryName {
     Sites,
 }
 
-/// What is compared unless schemes are named. SDR-RDMA's figures have these; its choice among the MDS codes is (32,8).
-const SCHEMES: [&str; 7] = ["sr_rto", "sr_nack", "xor:32,8", "mds:32,2", "mds:32,4", "mds:32,8", "mds:32,16"];
-
 impl SdrArgs {
     /// The same as the lab asks it.
     pub(crate) fn inquiry(&self) -> Inquiry {
-        let usual = || SCHEMES.iter().filter_map(|name| name.parse().ok()).collect();
+        let usual = Inquiry::default();
         Inquiry {
             size: self.size.clone(),
             rate: self.rate.clone(),
             rtt: self.rtt.clone(),
             distance: self.distance.clone(),
             rule: match self.rule {
-                RuleName::Glass => Rule::Glass,
-                RuleName::Paper => Rule::Paper,
+                None => usual.rule,
+                Some(RuleName::Glass) => Rule::Glass,
+                Some(RuleName::Paper) => Rule::Paper,
             },
             loss: self.loss.clone(),
             payload: self.payload.clone(),
@@ -141,7 +140,7 @@ impl SdrArgs {
             beta: self.beta,
             whole_groups: self.faithful,
             sites: self.sites.clone(),
-            schemes: if self.scheme.is_empty() { usual() } else { self.scheme.clone() },
+            schemes: if self.scheme.is_empty() { usual.schemes } else { self.scheme.clone() },
             vary: self.vary.map(|vary| match vary {
                 VaryName::Size => Vary::Size,
                 VaryName::Loss => Vary::Loss,

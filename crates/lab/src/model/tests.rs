@@ -2,28 +2,10 @@
 
 use super::*;
 
-/// What `strandway model sdr` asks without flags.
+/// Timeouts against the paper's choice of a code.
 fn usual() -> Inquiry {
-    Inquiry {
-        size: "128 MiB".into(),
-        rate: "400 Gbps".into(),
-        rtt: None,
-        distance: None,
-        rule: Rule::Paper,
-        loss: "1e-5".into(),
-        payload: "4096 B".into(),
-        header: "0 B".into(),
-        chunk: 1,
-        alpha: 2.0,
-        beta: 1.0,
-        whole_groups: true,
-        sites: None,
-        schemes: vec![Scheme::SrRto, Scheme::Coded(Code::mds(32, 8).expect("a code"))],
-        vary: None,
-        values: Vec::new(),
-        samples: 50_000,
-        seed: 1,
-    }
+    let schemes = vec![Scheme::SrRto, Scheme::Coded(Code::mds(32, 8).expect("a code"))];
+    Inquiry { rule: Rule::Paper, schemes, samples: 50_000, ..Inquiry::default() }
 }
 
 /// Means within one percent, and 99.9th percentiles equal or a timeout away, which is `rto` in the same ratio.
