@@ -1,7 +1,11 @@
 //! The command line. Its help is meant to teach: every command ends with examples.
 
+mod model;
+
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
+
+pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
@@ -21,6 +25,7 @@ Examples:
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results beside ours
+  strandway model sdr --loss 1e-4 --rtt 50ms           which reliability for this long link?
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
 
@@ -52,6 +57,8 @@ pub(crate) enum Command {
     /// Run what papers report and print their numbers beside ours, with a verdict per row
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
+    /// Calculate what no run is needed for: which reliability suits a long, lossy link
+    Model(ModelArgs),
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArgs),
@@ -366,7 +373,8 @@ mod tests {
     fn every_command_line_that_rows_print_can_be_typed() {
         let names: Vec<String> = strandway_lab::reproduce::list().iter().map(|s| s.name.to_string()).collect();
         let work = strandway_lab::reproduce::choose(&names, None, true).expect("rows");
-        for line in work.commands().into_iter().map(|(_, line)| line).chain(work.cell_commands()) {
+        let rows = work.commands().into_iter().map(|(_, line)| line);
+        for line in rows.chain(work.cell_commands()).chain(work.model_commands()) {
             assert!(Args::try_parse_from(words(&line)).is_ok(), "{line}");
         }
         for line in work.cell_commands() {

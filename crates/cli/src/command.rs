@@ -4,6 +4,7 @@ pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fabric;
+pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod perf;
 pub(crate) mod reproduce;

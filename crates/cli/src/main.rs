@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
+        Some(Command::Model(args)) => command::model::model(&args),
         Some(Command::Perf(args)) => command::perf::perf(&args),
         Some(Command::Node(args)) => command::node::node(&args),
         Some(Command::Doctor(args)) => command::doctor::doctor(&args),

@@ -197,6 +197,36 @@ fn an_interrupted_run_writes_what_it_measured() {
 }
 
 #[test]
+fn the_model_names_the_best_scheme_for_a_link() {
+    let folder = Folder::new("model");
+    let (status, out, err) = folder.strandway(&["model", "sdr", "--scheme", "sr_rto", "--scheme", "mds:32,8"]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("Best by mean: MDS(32,8), 70 % ahead of SR-RTO"), "{out}");
+
+    let vary = ["model", "sdr", "--vary", "loss", "--values", "1e-6,3%", "--json", "-", "--html", "a.html"];
+    let (status, out, _) = folder.strandway(&vary);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON and nothing else");
+    assert_eq!((&json["format"], &json["vary"]), (&1.into(), &"loss".into()));
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!((&rows[1]["at"], &rows[1]["value"]), (&"3%".into(), &0.03.into()));
+    assert_eq!(rows[1]["best_p999"]["scheme"], "MDS(32,16)");
+    let page = std::fs::read_to_string(folder.0.join("a.html")).expect("a page");
+    assert!(page.contains("By p99.9, MDS(32,2) is best at 1e-6, MDS(32,16) at 3%"), "a headline");
+
+    for (args, fragment) in [
+        (&["--size", "5"][..], "--size 5: a size needs a unit; write \"5 MB\""),
+        (&["--scheme", "rs:3,2"], "write mds:K,M or xor:K,M"),
+        (&["--rtt", "1ms", "--distance", "1km"], "cannot be used with"),
+        (&["--values", "1"], "--vary"),
+    ] {
+        let (status, _, err) = folder.strandway(&[&["model", "sdr"], args].concat());
+        assert_eq!(status, 2, "{err}");
+        assert!(err.contains(fragment), "{err}");
+    }
+}
+
+#[test]
 fn reproduce_judges_rows_and_ends_with_their_verdict() {
     let folder = Folder::new("reproduce");
     let (status, out, err) = folder.strandway(&["reproduce", "test", "--json", "-"]);
@@ -224,7 +254,7 @@ fn reproduce_names_what_there_is() {
     let (status, out, _) = folder.strandway(&["reproduce", "--list"]);
     assert_eq!(status, 0);
     let names: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["strack", "prime", "mrc", "shootout"]);
+    assert_eq!(names, ["strack", "prime", "mrc", "sdr_rdma", "shootout"]);
     for (args, fragment) in [
         (&["reproduce", "strak"][..], "did you mean `strack`?"),
         (&["reproduce", "prime", "--only", "nothing"], "no row matches"),

@@ -6,6 +6,7 @@ mod estimate;
 pub mod import;
 #[cfg(unix)]
 pub mod linux;
+pub mod model;
 pub mod node_file;
 pub mod output;
 pub mod pcap;

@@ -4,9 +4,11 @@
 //! A set is data: `reproduce/prime.rs` says which scenarios are run and what their numbers are held against, and this file
 //! runs and judges. A new set is a file like it and a line in `SETS`.
 
+mod modelled;
 mod mrc;
 mod outcome;
 mod prime;
+mod sdr;
 mod shootout;
 mod strack;
 mod table;
@@ -16,12 +18,13 @@ use crate::plan::Experiment;
 use crate::problem::{Problems, suggest};
 use crate::run::run as simulate;
 use crate::scenario::faults::glob;
-use std::collections::BTreeMap;
+use modelled::Modelled;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_sim::Control;
-use table::{Cell, RowSpec, Table};
+use table::{Cell, Leaf, RowSpec, Table};
 
 pub use outcome::{Bound, CellFacts, Chart, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 pub use table::ChartKind;
@@ -39,7 +42,7 @@ pub struct Set {
 }
 
 /// All sets, in the order they are listed and run in.
-const SETS: [Set; 4] = [strack::SET, prime::SET, mrc::SET, shootout::SET];
+const SETS: [Set; 5] = [strack::SET, prime::SET, mrc::SET, sdr::SET, shootout::SET];
 
 /// Sets that are not listed: they exist for tests of what is around them.
 const HIDDEN: [Set; 1] = [test::SET];
@@ -171,6 +174,15 @@ impl Work {
         self.sets.iter().flat_map(rows).collect()
     }
 
+    /// The command line of everything that a model calculates.
+    pub fn model_commands(&self) -> Vec<String> {
+        self.models().into_iter().map(Modelled::command).collect()
+    }
+
+    fn models(&self) -> BTreeSet<&Modelled> {
+        self.sets.iter().flat_map(|(_, table)| table.models()).collect()
+    }
+
     /// Every cell's command line.
     pub fn cell_commands(&self) -> Vec<String> {
         self.cells.iter().map(|p| p.cell.command()).collect()
@@ -214,11 +226,12 @@ impl Work {
                 });
             }
         });
+        let models = model_all(&self.models().into_iter().collect::<Vec<_>>(), jobs, &stopped);
         let mut ran: BTreeMap<(usize, u64), Ran> = BTreeMap::new();
         for (place, result) in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
             ran.insert(place, result?);
         }
-        Ok(self.judge(&queue, ran, &drawn))
+        Ok(self.judge(&queue, ran, &models, &drawn))
     }
 
     /// The charts all of whose cells are run.
@@ -232,9 +245,11 @@ impl Work {
         &self,
         queue: &[(usize, u64)],
         mut ran: BTreeMap<(usize, u64), Ran>,
+        models: &BTreeMap<&Modelled, Option<f64>>,
         drawn: &[&table::ChartSpec],
     ) -> Reproduction {
-        let complete = queue.iter().all(|place| ran.get(place).is_some_and(|r| !r.interrupted));
+        let all_ran = queue.iter().all(|place| ran.get(place).is_some_and(|r| !r.interrupted));
+        let complete = all_ran && self.models().iter().all(|modelled| models.contains_key(modelled));
         let place = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).ok();
         let seeds = |cell: &Cell, key: &'static str| -> Vec<Option<f64>> {
             let Some(i) = place(cell) else { return Vec::new() };
@@ -243,7 +258,7 @@ impl Work {
         let mut rows = Vec::new();
         for (set, table) in &self.sets {
             for section in &table.sections {
-                rows.extend(section.rows.iter().map(|row| judge(set, &section.title, row, &seeds)));
+                rows.extend(section.rows.iter().map(|row| judge(set, &section.title, row, &seeds, models)));
             }
         }
         let mut charts = Vec::new();
@@ -308,24 +323,52 @@ fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
     bytes.into_iter().map(|b| if mean > 0.0 { b / mean } else { 0.0 }).collect()
 }
 
-fn judge(set: &Set, section: &str, row: &RowSpec, seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>) -> Row {
+/// Calculates what models are asked, `jobs` at a time. What is not calculated when `stopped` says so is missing.
+fn model_all<'a>(
+    models: &[&'a Modelled],
+    jobs: usize,
+    stopped: &(impl Fn() -> bool + Sync),
+) -> BTreeMap<&'a Modelled, Option<f64>> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<BTreeMap<&Modelled, Option<f64>>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, models.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(modelled) = models.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
+                    let number = modelled.calculate();
+                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(modelled, number);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn judge(
+    set: &Set,
+    section: &str,
+    row: &RowSpec,
+    seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>,
+    models: &BTreeMap<&Modelled, Option<f64>>,
+) -> Row {
     let mean = |cell: &Cell, key: &'static str| -> Option<f64> {
         let values: Option<Vec<f64>> = seeds(cell, key).into_iter().collect();
         values.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
     };
-    let (ours, remark) = row.value.calculate(&mean);
+    let modelled = |modelled: &Modelled| models.get(modelled).copied().flatten();
+    let (ours, remark) = row.value.calculate(&|leaf| match leaf {
+        Leaf::Cell(cell, key) => mean(cell, key),
+        Leaf::Model(model) => modelled(model),
+    });
     let mut cells = Vec::new();
-    row.value.visit(&mut |cell, key| {
-        let of = seeds(cell, key);
-        let known = || of.iter().flatten().copied();
-        cells.push(CellFacts {
-            command: cell.command(),
-            key: key.to_string(),
-            mean: mean(cell, key),
-            min: known().reduce(f64::min),
-            max: known().reduce(f64::max),
-            seeds: of,
-        });
+    row.value.visit(&mut |leaf| {
+        let (command, key, mean, seeds) = match leaf {
+            Leaf::Cell(cell, key) => (cell.command(), key, mean(cell, key), seeds(cell, key)),
+            Leaf::Model(model) => (model.command(), model.key(), modelled(model), vec![modelled(model)]),
+        };
+        let known = || seeds.iter().flatten().copied();
+        let (min, max) = (known().reduce(f64::min), known().reduce(f64::max));
+        cells.push(CellFacts { command, key: key.to_string(), mean, min, max, seeds });
     });
     let mut notes = vec![row.note.clone(), remark];
     if ours.is_none() {
@@ -373,6 +416,22 @@ mod tests {
                 prepared.cell.scenario(1).and_then(|s| s.check()).expect("sound");
             }
         }
+    }
+
+    #[test]
+    fn models_answer_without_any_run() {
+        let work = choose(&["sdr_rdma".to_string()], Some("fig3b"), false).expect("rows");
+        assert_eq!(work.runs(), 0);
+        let done = work.run(2, true, || false, |_, _| ()).expect("sound");
+        assert!(done.complete);
+        assert!(done.rows.iter().all(|row| row.verdict == Verdict::Met), "{:?}", done.verdicts());
+        let crossover = &done.rows[3].cells[0];
+        assert_eq!((crossover.key.as_str(), crossover.seeds.len()), ("crossover_km", 1));
+        let command =
+            "strandway model sdr --size '8 GiB' --rule paper --scheme sr_rto --scheme mds:32,8 --vary distance";
+        assert_eq!(crossover.command, command);
+        let stopped = work.run(2, false, || true, |_, _| ()).expect("sound");
+        assert!(!stopped.complete && stopped.rows[0].ours.is_none(), "what was not calculated is missing");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod chart;
 mod compared;
 mod explorer;
 mod marks;
+mod modelled;
 mod pivot;
 mod reproduced;
 mod single;
@@ -13,6 +14,7 @@ mod why;
 use self::chart::escape;
 use super::Report;
 use super::text::{COLLECTIVE_HEAD, gbps, us};
+use crate::model::Answers;
 use crate::plan::Origin;
 use crate::reproduce::Reproduction;
 use crate::sweep::Row;
@@ -39,6 +41,11 @@ pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
 /// Published results beside ours.
 pub fn reproduction(done: &Reproduction) -> String {
     page("Published results beside ours", &reproduced::body(done), &[CHARTS])
+}
+
+/// The model's answers.
+pub fn answers(answers: &Answers) -> String {
+    page("Which reliability for this link?", &modelled::body(answers), &[CHARTS])
 }
 
 fn page(title: &str, body: &str, scripts: &[&str]) -> String {

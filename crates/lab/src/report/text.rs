@@ -2,6 +2,7 @@
 
 mod compared;
 pub(super) mod grid;
+pub(crate) mod modelled;
 pub(crate) mod reproduced;
 
 use super::{CollectiveFacts, FabricFacts, FaultFacts, Report, Spread, cost};
@@ -11,6 +12,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use grid::{ALWAYS, Grid};
 
 pub use self::compared::rows;
+pub use self::modelled::answers;
 pub use self::reproduced::{reproduction, sets};
 
 /// The report of one run, as wide as it is.

@@ -105,11 +105,11 @@ pub struct Row {
     pub command: String,
     /// What else there is to say.
     pub note: String,
-    /// The runs that the number was calculated from.
+    /// The runs that the number was calculated from, or what was asked of a model.
     pub cells: Vec<CellFacts>,
 }
 
-/// One cell's number: a scenario over seeds.
+/// One cell's number: a scenario over seeds, or what a model says once.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellFacts {
     /// The command line for its runs alone.

@@ -1,6 +1,7 @@
 //! What a set consists of: cells, which are scenarios run once per seed; values calculated from them; and rows, which hold a
 //! value against what was published.
 
+use super::modelled::Modelled;
 use super::{Bound, Source};
 use crate::problem::Problems;
 use crate::scenario::Scenario;
@@ -89,11 +90,22 @@ impl Cell {
     }
 }
 
-/// A number calculated from cells.
+/// What numbers are calculated from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaf<'a> {
+    /// A cell, and the key of its report.
+    Cell(&'a Cell, &'static str),
+    /// A model.
+    Model(&'a Modelled),
+}
+
+/// A number calculated from cells or models.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// What the report holds under a key, averaged over the seeds: with `fct_us.max` the mean of the per-seed maxima.
     Of(Cell, &'static str),
+    /// What a model calculates, without any run.
+    Model(Box<Modelled>),
     /// The first over the second.
     Ratio(Box<Value>, Box<Value>),
     /// By how many percent the first is less than the second.
@@ -120,6 +132,11 @@ impl Value {
         Value::Of(cell.clone(), "fct_us.mean")
     }
 
+    /// What a model calculates.
+    pub(super) fn model(modelled: Modelled) -> Value {
+        Value::Model(Box::new(modelled))
+    }
+
     /// This over another.
     pub(super) fn over(self, other: Value) -> Value {
         Value::Ratio(Box::new(self), Box::new(other))
@@ -130,10 +147,11 @@ impl Value {
         Value::Gain(Box::new(self), Box::new(other))
     }
 
-    /// Calls `visit` with every cell and key of it, in order.
-    pub(super) fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Cell, &'static str)) {
+    /// Calls `visit` with every cell and model of it, in order.
+    pub(super) fn visit<'a>(&'a self, visit: &mut dyn FnMut(Leaf<'a>)) {
         match self {
-            Value::Of(cell, key) => visit(cell, key),
+            Value::Of(cell, key) => visit(Leaf::Cell(cell, key)),
+            Value::Model(modelled) => visit(Leaf::Model(modelled)),
             Value::Ratio(a, b) | Value::Gain(a, b) => {
                 a.visit(visit);
                 b.visit(visit);
@@ -143,14 +161,15 @@ impl Value {
         }
     }
 
-    /// The number, given those of the cells, and what there is to say of it. None if a number that it needs is missing.
-    pub(super) fn calculate(&self, of: &dyn Fn(&Cell, &'static str) -> Option<f64>) -> (Option<f64>, String) {
+    /// The number, given those of the cells and models, and what there is to say of it. None if a number that it needs is missing.
+    pub(super) fn calculate(&self, of: &dyn Fn(Leaf<'_>) -> Option<f64>) -> (Option<f64>, String) {
         let two = |a: &Value, b: &Value| Some((a.calculate(of).0?, b.calculate(of).0?));
         let all = |values: &[(String, Value)]| -> Option<Vec<(String, f64)>> {
             values.iter().map(|(name, v)| Some((name.clone(), v.calculate(of).0?))).collect()
         };
         match self {
-            Value::Of(cell, key) => (of(cell, key), String::new()),
+            Value::Of(cell, key) => (of(Leaf::Cell(cell, key)), String::new()),
+            Value::Model(modelled) => (of(Leaf::Model(modelled)), String::new()),
             Value::Ratio(a, b) => (two(a, b).map(|(a, b)| a / b), String::new()),
             Value::Gain(a, b) => (two(a, b).map(|(a, b)| 100.0 * (1.0 - a / b)), String::new()),
             Value::Best(values) => extreme(all(values), "best", |a, b| b > a),
@@ -329,11 +348,26 @@ impl Table {
     pub(super) fn cells(&self) -> BTreeMap<&Cell, BTreeSet<&'static str>> {
         let mut cells: BTreeMap<&Cell, BTreeSet<&'static str>> = BTreeMap::new();
         for row in self.sections.iter().flat_map(|s| &s.rows) {
-            row.value.visit(&mut |cell, key| {
-                cells.entry(cell).or_default().insert(key);
+            row.value.visit(&mut |leaf| {
+                if let Leaf::Cell(cell, key) = leaf {
+                    cells.entry(cell).or_default().insert(key);
+                }
             });
         }
         cells
+    }
+
+    /// The models that every row asks.
+    pub(super) fn models(&self) -> BTreeSet<&Modelled> {
+        let mut models = BTreeSet::new();
+        for row in self.sections.iter().flat_map(|s| &s.rows) {
+            row.value.visit(&mut |leaf| {
+                if let Leaf::Model(modelled) = leaf {
+                    models.insert(modelled);
+                }
+            });
+        }
+        models
     }
 }
 
@@ -351,7 +385,8 @@ mod tests {
     }
 
     /// The number of a cell is its seeds; a cell of 99 seeds has none.
-    fn of(cell: &Cell, _: &'static str) -> Option<f64> {
+    fn of(leaf: Leaf<'_>) -> Option<f64> {
+        let Leaf::Cell(cell, _) = leaf else { return None };
         (cell.seeds != 99).then_some(cell.seeds as f64)
     }
 

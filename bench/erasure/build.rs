@@ -1,0 +1,7 @@
+//! Links ISA-L where it is asked for.
+
+fn main() {
+    if std::env::var_os("CARGO_FEATURE_ISAL").is_some() {
+        println!("cargo:rustc-link-lib=isal");
+    }
+}

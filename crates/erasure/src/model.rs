@@ -1,0 +1,445 @@
+//! What reliability costs: the completion time of a message over a long link that loses chunks, retransmitted or coded.
+//!
+//! This is the model of SDR-RDMA (arXiv 2505.05366), section 4 and appendix, with the staircase of whole rounds and an exact sum over
+//! failed groups. It knows chunks, not bytes: a message of `M` chunks, each of which takes the time `T` to send and is lost with
+//! probability `p`. Times are numbers in any one unit; results come in the same.
+//!
+//! Everything here is calculated with `+ - * /` alone, probabilities of many chunks as repeated squares of their complements. So
+//! every machine gets the same bits, an engine may decide by them, and `1e-25` is as exact as `0.5`.
+//!
+//! ```
+//! use strandway_erasure::Code;
+//! use strandway_erasure::model::{Effort, Fallback, Transfer};
+//!
+//! // 128 MiB in chunks of 4 KiB over 3,750 km at 400 Gb/s; one chunk in 100,000 is lost. Times in milliseconds.
+//! let transfer = Transfer { chunks: 32_768, chunk_time: 81.92e-6, rtt: 25.0, loss: 1e-5 };
+//! let retransmitted = transfer.retransmitted(3.0 * transfer.rtt, Effort::FINE);
+//! let code = Code::mds(32, 8).expect("a code");
+//! let coded = transfer.coded(code, &Fallback::new(3.0 * transfer.rtt), Effort::FINE);
+//! assert!((retransmitted.mean() / transfer.ideal() - 1.744).abs() < 0.01);
+//! assert!((coded.mean() / transfer.ideal() - 1.024).abs() < 0.001);
+//! ```
+
+use crate::{Code, Scheme};
+
+/// Parts of a [`Completion`] that are kept at the most.
+const PARTS_MAX: usize = 64;
+
+/// Rounds of retransmission that are followed at the most; with a loss of one half, 32,768 chunks need about 25 on average.
+const ROUNDS_MAX: u32 = 2_000;
+
+/// A message and its link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// Chunks of the message, `M`.
+    pub chunks: u64,
+    /// How long a chunk takes to send, `T`: its bytes on the wire over the rate.
+    pub chunk_time: f64,
+    /// The round trip.
+    pub rtt: f64,
+    /// The probability that a chunk is lost, `p`, below one. See [`chunk_loss`] for chunks of several packets.
+    pub loss: f64,
+}
+
+/// How much work goes into a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Groups of outcomes of a coded transfer that are told apart, at most 64.
+    parts: usize,
+    /// Points at which a distribution is looked at within a round.
+    points: u32,
+    /// Outcomes with a probability below this are left out.
+    negligible: f64,
+}
+
+impl Effort {
+    /// For tables: exact to about a thousandth. A result takes up to some milliseconds.
+    pub const FINE: Effort = Effort { parts: PARTS_MAX, points: 64, negligible: 1e-12 };
+    /// For decisions while messages wait: exact to about a hundredth. A result takes microseconds, or about a tenth of a
+    /// millisecond where much is lost.
+    pub const QUICK: Effort = Effort { parts: 12, points: 16, negligible: 1e-6 };
+}
+
+/// What happens when a code does not suffice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fallback {
+    /// The timeout of the retransmissions that follow.
+    pub rto: f64,
+    /// The receiver asks for more when nothing came for `beta` round trips after the message should have been over. One where the timeout is
+    /// three round trips. SDR-RDMA §4.2.
+    pub beta: f64,
+    /// Is the whole of a failed group sent again, as in the paper, or only what is missing of it?
+    pub whole_groups: bool,
+}
+
+impl Fallback {
+    /// As in the paper: `beta` is one, and whole groups are sent again.
+    pub const fn new(rto: f64) -> Fallback {
+        Fallback { rto, beta: 1.0, whole_groups: true }
+    }
+}
+
+/// The probability that a chunk of so many packets is lost: any of them is. SDR-RDMA §4.3.
+pub fn chunk_loss(packet_loss: f64, packets: u64) -> f64 {
+    any_of(packet_loss, packets)
+}
+
+/// The probability that at least one of two independent things happens. It is `1 - (1 - a)(1 - b)`, but without differences of numbers
+/// that are almost equal.
+fn either(a: f64, b: f64) -> f64 {
+    a + b - a * b
+}
+
+/// The probability that at least one of `count` independent things happens, each of them with the probability `one`.
+fn any_of(one: f64, mut count: u64) -> f64 {
+    let (mut any, mut square) = (0.0, one);
+    while count > 0 {
+        if count % 2 == 1 {
+            any = either(any, square);
+        }
+        square = either(square, square);
+        count /= 2;
+    }
+    any
+}
+
+/// `base` to a whole power.
+fn power(mut base: f64, mut exponent: u32) -> f64 {
+    let mut result = 1.0;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent /= 2;
+    }
+    result
+}
+
+/// The probabilities of a binomial distribution, called in ascending order with those that matter. Starting from the most probable number, a
+/// ratio leads from each to the next, so that small ones are exact as well.
+fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
+    let odds = probability / (1.0 - probability);
+    let mode = (((count + 1) as f64 * probability) as u64).min(count);
+    let up = |i: u64| (count - i) as f64 / (i + 1) as f64 * odds;
+    // Relative to the mode: down to the first, and the sum of all.
+    let (mut first, mut weight, mut sum) = (mode, 1.0, 1.0);
+    while first > 0 && weight > TINY {
+        weight /= up(first - 1);
+        first -= 1;
+        sum += weight;
+    }
+    let lowest = weight;
+    let (mut i, mut weight) = (mode, 1.0);
+    while i < count && weight > TINY {
+        weight *= up(i);
+        i += 1;
+        sum += weight;
+    }
+    let mut weight = lowest / sum;
+    for number in first..=i {
+        visit(number, weight);
+        if number < count {
+            weight *= up(number);
+        }
+    }
+}
+
+/// Where a binomial distribution is cut off, relative to its mode.
+const TINY: f64 = 1e-60;
+
+/// The share of a probability that is not worth another term.
+const RELATIVE: f64 = 1e-15;
+
+/// The probability that a code fails, and how many pieces of data are missing on average when it does.
+pub fn failure(code: &Code, loss: f64) -> (f64, f64) {
+    let (mut fails, mut missing) = (0.0, 0.0);
+    let (k, m, all) = (code.data(), code.parity(), code.pieces());
+    match code.scheme() {
+        Scheme::Mds => binomial(all as u64, loss, |lost, probability| {
+            if lost > m as u64 {
+                fails += probability;
+                missing += probability * lost as f64 * k as f64 / all as f64;
+            }
+        }),
+        Scheme::Xor => {
+            // Data of a residue, and the probability that two or more are lost of that and its piece of parity.
+            let residues = (0..m).map(|residue| {
+                let data = k / m + usize::from(residue < k % m);
+                let mut two = 0.0;
+                binomial(data as u64 + 1, loss, |lost, probability| two += if lost > 1 { probability } else { 0.0 });
+                (data, two)
+            });
+            fails = residues.clone().fold(0.0, |any, (_, two)| either(any, two));
+            // Data of a residue that is missing although the group as a whole is fine is the only loss there, with no other residue failing.
+            for (residue, (data, _)) in residues.clone().enumerate() {
+                let others = residues.clone().enumerate().filter(|(other, _)| *other != residue);
+                let elsewhere = others.fold(0.0, |any, (_, (_, two))| either(any, two));
+                missing += data as f64 * loss * either(any_of(loss, data as u64), elsewhere);
+            }
+        }
+    }
+    (fails, if fails > 0.0 { missing / fails } else { 0.0 })
+}
+
+impl Transfer {
+    /// The time without any loss: everything sent, and a round trip until the acknowledgement is here.
+    pub fn ideal(&self) -> f64 {
+        self.chunks as f64 * self.chunk_time + self.rtt
+    }
+
+    /// Selective repeat: each lost chunk is sent again `rto` after it was sent, until it arrives. Three round trips for timeouts in the paper, one for
+    /// negative acknowledgements (at best). Exact if the message takes no longer than `rto` to send, else a lower bound.
+    pub fn retransmitted(&self, rto: f64, effort: Effort) -> Completion {
+        let mut completion = Completion::new(*self, rto, effort);
+        completion.push(Part { probability: 1.0, start: 0.0, chunks: self.chunks });
+        completion
+    }
+
+    /// A code per group of `k` chunks, with selective repeat of the groups for which it does not suffice. The last group is shortened
+    /// ([`Code::shortened`]).
+    pub fn coded(&self, code: Code, fallback: &Fallback, effort: Effort) -> Completion {
+        let mut completion = Completion::new(*self, fallback.rto, effort);
+        let (groups, rest) = (self.chunks / code.data() as u64, (self.chunks % code.data() as u64) as usize);
+        let last = (rest > 0).then(|| code.shortened(rest));
+        let again = |code: &Code| {
+            let (fails, missing) = failure(code, self.loss);
+            (fails, if fallback.whole_groups { code.data() as f64 } else { missing })
+        };
+        let (fails, size) = again(&code);
+        let (last_fails, last_size) = last.as_ref().map_or((0.0, 0.0), again);
+        let parity = groups * code.parity() as u64 + last.map_or(0, |l| l.parity() as u64);
+        completion.sent = self.chunks + parity;
+        let sent = completion.sent as f64 * self.chunk_time;
+        let repair = sent + (1.0 + fallback.beta) * self.rtt;
+        completion.fallback = either(any_of(fails, groups), last_fails);
+        completion.push(Part { probability: 1.0 - completion.fallback, start: sent, chunks: 0 });
+        // Outcomes with about as many failed groups are taken together, so that there are no more than `effort.parts`.
+        let (mut lowest, mut highest) = (u64::MAX, 0);
+        binomial(groups, fails, |failed, probability| {
+            if probability > effort.negligible {
+                (lowest, highest) = (lowest.min(failed), highest.max(failed));
+            }
+        });
+        let room = (effort.parts - 1) / if last.is_some() { 2 } else { 1 };
+        let step = (highest + 1).saturating_sub(lowest).div_ceil(room.max(1) as u64).max(1);
+        for (last_failed, share) in [(0.0, 1.0 - last_fails), (1.0, last_fails)] {
+            let (mut probability, mut sum, mut end) = (0.0, 0.0, lowest.saturating_add(step));
+            let mut close = |probability: &mut f64, sum: &mut f64| {
+                let chunks = *sum / *probability * size + last_failed * last_size;
+                if *probability * share > effort.negligible {
+                    let chunks = (chunks + 0.5) as u64;
+                    completion.push(Part { probability: *probability * share, start: repair, chunks: chunks.max(1) });
+                }
+                (*probability, *sum) = (0.0, 0.0);
+            };
+            binomial(groups, fails, |failed, weight| {
+                if failed < lowest || failed > highest || (failed == 0 && last_failed == 0.0) {
+                    return;
+                }
+                if failed >= end {
+                    close(&mut probability, &mut sum);
+                    end += step;
+                }
+                probability += weight;
+                sum += weight * failed as f64;
+            });
+            close(&mut probability, &mut sum);
+        }
+        completion
+    }
+}
+
+/// One way in which a transfer may go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    probability: f64,
+    /// When selective repeat begins.
+    start: f64,
+    /// Chunks that it has to bring.
+    chunks: u64,
+}
+
+/// The distribution of a message's completion time, measured at the sender: from the first chunk sent to the last acknowledgement.
+#[derive(Clone, Debug)]
+pub struct Completion {
+    transfer: Transfer,
+    /// What a loss costs: the timeout, and sending the chunk again.
+    round: f64,
+    effort: Effort,
+    fallback: f64,
+    /// Chunks that are sent before any retransmission begins: data and parity of a code.
+    sent: u64,
+    parts: [Part; PARTS_MAX],
+    used: usize,
+}
+
+impl Completion {
+    fn new(transfer: Transfer, rto: f64, effort: Effort) -> Completion {
+        debug_assert!((0.0..1.0).contains(&transfer.loss), "a loss below one, not {}", transfer.loss);
+        let round = rto + transfer.chunk_time;
+        Completion { transfer, round, effort, fallback: 0.0, sent: 0, parts: [Part::default(); PARTS_MAX], used: 0 }
+    }
+
+    fn push(&mut self, part: Part) {
+        self.parts[self.used] = part;
+        self.used += 1;
+    }
+
+    fn parts(&self) -> &[Part] {
+        &self.parts[..self.used]
+    }
+
+    /// The probability that the code does not suffice somewhere, and selective repeat begins; zero without a code.
+    pub fn fallback(&self) -> f64 {
+        self.fallback
+    }
+
+    /// Chunks that go over the wire on average, parity and retransmissions included.
+    pub fn chunks_sent(&self) -> f64 {
+        let repaired: f64 = self.parts().iter().map(|part| part.probability * part.chunks as f64).sum();
+        self.sent as f64 + repaired / (1.0 - self.transfer.loss)
+    }
+
+    /// The mean completion time.
+    pub fn mean(&self) -> f64 {
+        let parts = self.parts().iter();
+        let sum: f64 =
+            parts.clone().map(|part| part.probability * (self.first(part) + self.mean_delay(part.chunks))).sum();
+        sum / parts.map(|part| part.probability).sum::<f64>()
+    }
+
+    /// The completion time that a share of all messages, say 0.999, does not exceed.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let mut low = self.parts().iter().map(|part| self.first(part)).fold(f64::INFINITY, f64::min);
+        if self.at_most(low) >= share {
+            return low;
+        }
+        // Rounds until the share is reached; then halves.
+        let mut high = low + self.round;
+        for _ in 0..ROUNDS_MAX {
+            if self.at_most(high) >= share {
+                break;
+            }
+            (low, high) = (high, high + self.round);
+        }
+        for _ in 0..40 {
+            let middle = (low + high) / 2.0;
+            if self.at_most(middle) >= share { high = middle } else { low = middle }
+        }
+        high
+    }
+
+    /// The probability that the message is complete at this time.
+    pub fn at_most(&self, time: f64) -> f64 {
+        let reached = self.parts().iter().filter(|part| time >= self.first(part));
+        reached.map(|part| part.probability * (1.0 - self.later_than(part.chunks, time - self.first(part)))).sum()
+    }
+
+    /// Draws from the distribution.
+    pub fn sampler(&self) -> Sampler {
+        let mut reached = 0.0;
+        let parts = self.parts().iter().map(|part| {
+            reached += part.probability;
+            let mut delays = Vec::new();
+            self.walk(part.chunks, |start, _, later| delays.push((1.0 - later, start)));
+            Branch { reached, first: self.first(part), delays }
+        });
+        Sampler { branches: parts.collect() }
+    }
+
+    /// The completion time of a part if nothing is lost any more.
+    fn first(&self, part: &Part) -> f64 {
+        part.start + part.chunks as f64 * self.transfer.chunk_time + self.transfer.rtt
+    }
+
+    /// How much later than without losses selective repeat ends on average.
+    fn mean_delay(&self, chunks: u64) -> f64 {
+        let mut mean = 0.0;
+        self.walk(chunks, |_, length, later| mean += length * later);
+        mean
+    }
+
+    /// Goes through the delays that losses may cause: calls with the start of each interval, its length, and the probability that the delay is longer
+    /// than its middle.
+    fn walk(&self, chunks: u64, mut visit: impl FnMut(f64, f64, f64)) {
+        if chunks == 0 {
+            return;
+        }
+        // Chunk `d` before the last is due `d T` earlier. So the probability changes within `window` before the end of each round.
+        let all = (chunks - 1) as f64 * self.transfer.chunk_time;
+        let window = if all < self.round { all } else { self.round };
+        let flat = self.round - window;
+        let points =
+            if all < self.round { u64::from(self.effort.points).min(chunks - 1) as u32 } else { self.effort.points };
+        for round in 0..ROUNDS_MAX {
+            let start = f64::from(round) * self.round;
+            let later = self.later_than(chunks, start);
+            if later < self.effort.negligible {
+                // What is certain has an interval, too.
+                return visit(start, 0.0, 0.0);
+            }
+            if flat > 0.0 {
+                visit(start, flat, later);
+            }
+            for point in 0..points {
+                let cell = window / f64::from(points);
+                let at = start + flat + f64::from(point) * cell;
+                visit(at, cell, self.later_than(chunks, at + cell / 2.0));
+            }
+        }
+    }
+
+    /// The probability that selective repeat of so many chunks ends later than `delay` after the time without losses.
+    fn later_than(&self, chunks: u64, delay: f64) -> f64 {
+        if chunks == 0 {
+            return 0.0;
+        }
+        // Chunk `d` before the last has had `floor((delay + d T) / round)` rounds; `counted` of them have been accounted for.
+        let chunk_time = self.transfer.chunk_time;
+        let mut rounds = (delay / self.round) as u32;
+        let mut lost = power(self.transfer.loss, rounds + 1);
+        let (mut later, mut counted) = (0.0, 0);
+        while counted < chunks {
+            // The first chunk that has had more rounds.
+            let next = (f64::from(rounds + 1) * self.round - delay) / chunk_time;
+            let mut end = next as u64;
+            end += u64::from((end as f64) < next);
+            let end = end.clamp(counted, chunks);
+            let group = any_of(lost, end - counted);
+            later = either(later, group);
+            if lost * (chunks - end) as f64 <= RELATIVE * later {
+                break;
+            }
+            (counted, rounds, lost) = (end, rounds + 1, lost * self.transfer.loss);
+        }
+        later
+    }
+}
+
+/// Draws completion times.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    branches: Vec<Branch>,
+}
+
+/// A part of a [`Completion`] as it is drawn.
+#[derive(Clone, Debug)]
+struct Branch {
+    /// The probability of this branch or one before it.
+    reached: f64,
+    /// The completion time if nothing is lost any more.
+    first: f64,
+    /// Probabilities in ascending order, and the delays that are not exceeded with them.
+    delays: Vec<(f64, f64)>,
+}
+
+impl Sampler {
+    /// A completion time, by two numbers that are drawn evenly from [0, 1).
+    pub fn draw(&self, outcome: f64, delay: f64) -> f64 {
+        // Rounding may leave the last branch a little short of one.
+        let branch = self.branches.iter().find(|b| outcome < b.reached).unwrap_or(&self.branches[0]);
+        let at = branch.delays.partition_point(|(reached, _)| *reached <= delay);
+        branch.first + branch.delays.get(at).or(branch.delays.last()).map_or(0.0, |(_, delay)| *delay)
+    }
+}

@@ -1,0 +1,586 @@
+//! Which reliability for this link? Asks the model of long, lossy links (`strandway_erasure::model`) with quantities, scheme by scheme.
+//!
+//! An [`Inquiry`] holds texts as a user writes them. [`ask`] gives [`Answers`]: a row for what was asked, or one for each value
+//! of the quantity that is varied. SDR-RDMA (arXiv 2505.05366), section 4.
+
+mod ring;
+
+use crate::problem::{Problem, Problems};
+use crate::quantity::{self, QuantityError};
+use serde::Serialize;
+use std::fmt;
+use strandway_erasure::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
+use strandway_erasure::{Code, CodeError};
+
+/// A way to make up for losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Selective repeat by timeouts of `1 + alpha` round trips.
+    SrRto,
+    /// Selective repeat by negative acknowledgements: what is lost goes again after one round trip, at best.
+    SrNack,
+    /// A code, with selective repeat by timeouts where it does not suffice.
+    Coded(Code),
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scheme::SrRto => f.write_str("SR-RTO"),
+            Scheme::SrNack => f.write_str("SR-NACK"),
+            Scheme::Coded(code) => code.fmt(f),
+        }
+    }
+}
+
+impl Scheme {
+    /// As the command line takes it.
+    fn flag(self) -> String {
+        match self {
+            Scheme::SrRto => "sr_rto".into(),
+            Scheme::SrNack => "sr_nack".into(),
+            Scheme::Coded(code) => {
+                let name = match code.scheme() {
+                    strandway_erasure::Scheme::Xor => "xor",
+                    strandway_erasure::Scheme::Mds => "mds",
+                };
+                format!("{name}:{},{}", code.data(), code.parity())
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Scheme {
+    type Err = CodeError;
+
+    fn from_str(text: &str) -> Result<Scheme, CodeError> {
+        match text.to_ascii_lowercase().replace('-', "_").as_str() {
+            "sr_rto" => Ok(Scheme::SrRto),
+            "sr_nack" => Ok(Scheme::SrNack),
+            _ => text.parse().map(Scheme::Coded),
+        }
+    }
+}
+
+/// How long light takes for a distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// In glass: two thirds of the speed of light.
+    Glass,
+    /// As in the paper: 3,750 km are a round trip of 25 ms, which is light in vacuum. SDR-RDMA §2.
+    Paper,
+}
+
+impl Rule {
+    /// As the command line takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::Glass => "glass",
+            Rule::Paper => "paper",
+        }
+    }
+
+    /// The round trip over so many metres, in microseconds.
+    pub fn round_trip_us(self, metres: u64) -> f64 {
+        match self {
+            Rule::Glass => metres as f64 * 3e6 / 299_792_458.0,
+            Rule::Paper => metres as f64 / 150.0,
+        }
+    }
+}
+
+/// What may be varied, a row for each value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vary {
+    /// Bytes of the message.
+    Size,
+    /// The share of packets that is lost.
+    Loss,
+    /// Kilometres.
+    Distance,
+    /// Bits per second.
+    Rate,
+    /// Sites of a ring all-reduce.
+    Sites,
+}
+
+impl Vary {
+    /// The values of a row each where none are named.
+    fn values(self) -> &'static [&'static str] {
+        match self {
+            Vary::Size => {
+                &["128 KiB", "1 MiB", "8 MiB", "32 MiB", "128 MiB", "512 MiB", "2 GiB", "8 GiB", "32 GiB", "128 GiB"]
+            }
+            Vary::Loss => &["1e-6", "1e-5", "1e-4", "1e-3", "3e-3", "1e-2", "2e-2", "3e-2", "5e-2", "1e-1"],
+            Vary::Distance => {
+                &["75 km", "750 km", "1500 km", "2250 km", "3000 km", "3750 km", "4500 km", "6000 km", "7500 km"]
+            }
+            Vary::Rate => &["100 Gbps", "200 Gbps", "400 Gbps", "800 Gbps", "1.6 Tbps"],
+            Vary::Sites => &["2", "4", "8", "16"],
+        }
+    }
+
+    /// What an axis of it is called, and what its values are divided by there.
+    pub(crate) fn axis(self) -> (&'static str, f64) {
+        match self {
+            Vary::Size => ("size, MiB", 1_048_576.0),
+            Vary::Loss => ("packets lost per million", 1e-6),
+            Vary::Distance => ("distance, km", 1e3),
+            Vary::Rate => ("rate, Gb/s", 1e9),
+            Vary::Sites => ("sites", 1.0),
+        }
+    }
+
+    /// As a heading.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Vary::Size => "size",
+            Vary::Loss => "loss",
+            Vary::Distance => "distance",
+            Vary::Rate => "rate",
+            Vary::Sites => "sites",
+        }
+    }
+}
+
+/// What is asked, as it is written. By default a message of 128 MiB over 3,750 km of vacuum at 400 Gb/s, as in most of the paper's figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inquiry {
+    /// Bytes of the message, or of the buffer of an all-reduce: `"128 MiB"`.
+    pub size: String,
+    /// The link's rate: `"400 Gbps"`.
+    pub rate: String,
+    /// The round trip: `"25 ms"`.
+    pub rtt: Option<String>,
+    /// One way, instead of a round trip: `"3750 km"`.
+    pub distance: Option<String>,
+    /// How long light takes for the distance.
+    pub rule: Rule,
+    /// The share of packets that is lost: `"1e-5"` or `"0.1 %"`.
+    pub loss: String,
+    /// Payload of a packet: `"4096 B"`.
+    pub payload: String,
+    /// What a packet has on the wire besides its payload: `"170 B"`.
+    pub header: String,
+    /// Packets of a chunk.
+    pub chunk: u64,
+    /// The timeout is `1 + alpha` round trips.
+    pub alpha: f64,
+    /// A code's receiver waits `beta` round trips for the rest before it asks.
+    pub beta: f64,
+    /// Is all of a group sent again for which a code does not suffice, or only what is missing?
+    pub whole_groups: bool,
+    /// Sites of a ring all-reduce; without them a single message.
+    pub sites: Option<String>,
+    /// The schemes that are compared.
+    pub schemes: Vec<Scheme>,
+    /// What is varied.
+    pub vary: Option<Vary>,
+    /// Its values; the usual ones if there are none.
+    pub values: Vec<String>,
+    /// All-reduces that are drawn.
+    pub samples: u32,
+    /// The seed of those draws.
+    pub seed: u64,
+}
+
+impl Default for Inquiry {
+    fn default() -> Inquiry {
+        let schemes = ["sr_rto", "sr_nack", "xor:32,8", "mds:32,2", "mds:32,4", "mds:32,8", "mds:32,16"];
+        Inquiry {
+            size: "128 MiB".into(),
+            rate: "400 Gbps".into(),
+            rtt: None,
+            distance: None,
+            rule: Rule::Glass,
+            loss: "1e-5".into(),
+            payload: "4096 B".into(),
+            header: "0 B".into(),
+            chunk: 1,
+            alpha: 2.0,
+            beta: 1.0,
+            whole_groups: true,
+            sites: None,
+            schemes: schemes.into_iter().filter_map(|name| name.parse().ok()).collect(),
+            vary: None,
+            values: Vec::new(),
+            samples: 20_000,
+            seed: 1,
+        }
+    }
+}
+
+/// A round trip where none is named: 3,750 km by the paper's rule.
+const RTT_US: f64 = 25_000.0;
+
+/// Losses up to here are modelled.
+const LOSS_MAX: f64 = 0.5;
+
+/// Sites of a ring at the most.
+const SITES_MAX: u32 = 64;
+
+/// The answers to an inquiry.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answers {
+    /// Version of this format.
+    pub format: u32,
+    /// Version of the program.
+    pub version: String,
+    /// What was varied.
+    pub vary: Option<Vary>,
+    /// One row, or one per value.
+    pub rows: Vec<Answer>,
+}
+
+impl Answers {
+    /// As JSON.
+    pub fn to_json(&self) -> String {
+        crate::report::to_json(self)
+    }
+}
+
+/// The schemes on one link with one message.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// The value of what is varied, as written; empty without.
+    pub at: String,
+    /// The same as a number: bytes, a share, metres, bits per second or sites.
+    pub value: f64,
+    /// Bytes of the message or buffer.
+    pub bytes: u64,
+    /// The link's rate in bits per second.
+    pub rate_bps: u64,
+    /// The round trip.
+    pub rtt_us: f64,
+    /// The share of packets that is lost.
+    pub packet_loss: f64,
+    /// Payload of a packet in bytes.
+    pub payload: u64,
+    /// Chunks of a message; of one step with several sites.
+    pub chunks: u64,
+    /// The share of chunks that is lost.
+    pub chunk_loss: f64,
+    /// Sites of the all-reduce; absent for a single message.
+    pub sites: Option<u32>,
+    /// The time without losses.
+    pub ideal_us: f64,
+    /// Scheme by scheme.
+    pub schemes: Vec<SchemeFacts>,
+    /// The best by mean.
+    pub best_mean: Best,
+    /// The best by 99.9th percentile.
+    pub best_p999: Best,
+}
+
+/// What one scheme takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct SchemeFacts {
+    /// Its name.
+    pub scheme: String,
+    /// The mean completion time.
+    pub mean_us: f64,
+    /// The time that one in a thousand exceeds.
+    pub p999_us: f64,
+    /// The mean over the time without losses.
+    pub mean_slowdown: f64,
+    /// The 99.9th percentile over the time without losses.
+    pub p999_slowdown: f64,
+    /// The probability that the code does not suffice somewhere; absent without one.
+    pub fallback: Option<f64>,
+    /// What goes over the wire beyond the data, parity and retransmissions, as a share of the data.
+    pub overhead: f64,
+}
+
+/// The winner, and by how much.
+#[derive(Clone, Debug, Serialize)]
+pub struct Best {
+    /// The scheme; the first of equals.
+    pub scheme: String,
+    /// The next best; absent if there is no other.
+    pub next: Option<String>,
+    /// By which share the next best takes longer.
+    pub margin: f64,
+}
+
+/// Answers an inquiry.
+///
+/// # Errors
+/// With everything that is wrong with it.
+pub fn ask(inquiry: &Inquiry) -> Result<Answers, Problems> {
+    let mut rows = Vec::new();
+    match inquiry.vary {
+        None => rows.push(Question::read(inquiry)?.answer(String::new(), 0.0)),
+        Some(vary) => {
+            let usual = || vary.values().iter().map(ToString::to_string).collect();
+            let values: Vec<String> = if inquiry.values.is_empty() { usual() } else { inquiry.values.clone() };
+            for value in values {
+                let mut one = inquiry.clone();
+                *one.place(vary) = value.clone();
+                if vary == Vary::Distance {
+                    one.rtt = None;
+                }
+                let question = Question::read(&one)?;
+                let number = question.number(vary);
+                rows.push(question.answer(value, number));
+            }
+        }
+    }
+    Ok(Answers { format: 1, version: env!("CARGO_PKG_VERSION").to_string(), vary: inquiry.vary, rows })
+}
+
+impl Inquiry {
+    /// The command line that asks it, without what is varied.
+    pub fn command(&self) -> String {
+        let usual = Inquiry::default();
+        let mut command = "strandway model sdr".to_string();
+        let mut add = |differs: bool, flag: &str, value: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:,".contains(c);
+            let quote = if value.chars().all(plain) { "" } else { "'" };
+            if differs {
+                command.push_str(&format!(" --{flag} {quote}{value}{quote}"));
+            }
+        };
+        add(self.size != usual.size, "size", &self.size);
+        add(self.rate != usual.rate, "rate", &self.rate);
+        for (flag, value) in [("rtt", &self.rtt), ("distance", &self.distance), ("sites", &self.sites)] {
+            add(value.is_some(), flag, value.as_deref().unwrap_or_default());
+        }
+        add(self.rule != usual.rule, "rule", self.rule.name());
+        add(self.loss != usual.loss, "loss", &self.loss);
+        add(self.payload != usual.payload, "payload", &self.payload);
+        add(self.header != usual.header, "header", &self.header);
+        add(self.chunk != usual.chunk, "chunk", &self.chunk.to_string());
+        add(self.alpha != usual.alpha, "alpha", &self.alpha.to_string());
+        add(self.beta != usual.beta, "beta", &self.beta.to_string());
+        add(self.whole_groups != usual.whole_groups, "faithful", &self.whole_groups.to_string());
+        add(self.samples != usual.samples, "samples", &self.samples.to_string());
+        add(self.seed != usual.seed, "seed", &self.seed.to_string());
+        for scheme in self.schemes.iter().filter(|_| self.schemes != usual.schemes) {
+            add(true, "scheme", &scheme.flag());
+        }
+        command
+    }
+
+    /// Where the value of what is varied is written.
+    fn place(&mut self, vary: Vary) -> &mut String {
+        match vary {
+            Vary::Size => &mut self.size,
+            Vary::Loss => &mut self.loss,
+            Vary::Rate => &mut self.rate,
+            Vary::Distance => self.distance.get_or_insert_default(),
+            Vary::Sites => self.sites.get_or_insert_default(),
+        }
+    }
+}
+
+/// An inquiry about one link and one message, understood.
+#[derive(Clone, Debug)]
+struct Question {
+    bytes: u64,
+    rate_bps: u64,
+    metres: Option<u64>,
+    rtt_us: f64,
+    packet_loss: f64,
+    payload: u64,
+    sites: Option<u32>,
+    /// The message, or the message of one step; times in microseconds.
+    transfer: Transfer,
+    fallback: Fallback,
+    schemes: Vec<Scheme>,
+    samples: u32,
+    seed: u64,
+}
+
+impl Question {
+    fn read(inquiry: &Inquiry) -> Result<Question, Problems> {
+        let mut problems = Problems::default();
+        let bytes = take(&mut problems, "--size", &inquiry.size, |t| quantity::bytes(t).map(|b| b.0));
+        let rate = take(&mut problems, "--rate", &inquiry.rate, |t| at_least(1, quantity::rate(t).map(|r| r.0)));
+        let rtt = inquiry.rtt.as_ref().map(|t| take(&mut problems, "--rtt", t, |t| quantity::span(t).map(|s| s.0)));
+        let metres = inquiry.distance.as_ref().map(|t| take(&mut problems, "--distance", t, quantity::distance));
+        let packet_loss = take(&mut problems, "--loss", &inquiry.loss, loss);
+        let payload =
+            take(&mut problems, "--payload", &inquiry.payload, |t| at_least(1, quantity::bytes(t).map(|b| b.0)));
+        let header = take(&mut problems, "--header", &inquiry.header, |t| quantity::bytes(t).map(|b| b.0));
+        let sites = inquiry.sites.as_ref().map(|t| take(&mut problems, "--sites", t, sites));
+        let mut refuse = |key: &str, what: &str, remedy: &str| {
+            problems.0.push(Problem {
+                file: String::new(),
+                line: None,
+                key: String::new(),
+                value: key.to_string(),
+                what: what.to_string(),
+                remedy: remedy.to_string(),
+            });
+        };
+        if rtt.is_some() && metres.is_some() {
+            refuse("--rtt", "is given together with --distance", "give one of the two");
+        }
+        if inquiry.chunk == 0 {
+            refuse("--chunk 0", "a chunk has at least one packet", "write, say, --chunk 1");
+        }
+        if !(inquiry.alpha >= 0.0 && inquiry.alpha.is_finite()) {
+            refuse("--alpha", "must be a number from zero on", "write, say, --alpha 2");
+        }
+        if !(inquiry.beta >= 0.0 && inquiry.beta.is_finite()) {
+            refuse("--beta", "must be a number from zero on", "write, say, --beta 1");
+        }
+        if inquiry.samples == 0 {
+            refuse("--samples 0", "at least one all-reduce must be drawn", "write, say, --samples 20000");
+        }
+        if inquiry.schemes.is_empty() {
+            refuse("--scheme", "names no scheme", "write, say, --scheme sr_rto --scheme mds:32,8");
+        }
+        if !problems.0.is_empty() {
+            return Err(problems);
+        }
+        let rtt_us = match (rtt, metres) {
+            (Some(rtt), _) => rtt as f64 / 1e6,
+            (None, Some(metres)) => inquiry.rule.round_trip_us(metres),
+            (None, None) => RTT_US,
+        };
+        // A ring moves a part per site in each step. A message without bytes is a packet, too.
+        let step = bytes.div_ceil(u64::from(sites.unwrap_or(1))).max(1);
+        let transfer = Transfer {
+            chunks: step.div_ceil(payload * inquiry.chunk),
+            chunk_time: ((payload + header) * inquiry.chunk * 8) as f64 / rate as f64 * 1e6,
+            rtt: rtt_us,
+            loss: chunk_loss(packet_loss, inquiry.chunk),
+        };
+        let rto = (1.0 + inquiry.alpha) * rtt_us;
+        Ok(Question {
+            bytes,
+            rate_bps: rate,
+            metres,
+            rtt_us,
+            packet_loss,
+            payload,
+            sites,
+            transfer,
+            fallback: Fallback { beta: inquiry.beta, whole_groups: inquiry.whole_groups, ..Fallback::new(rto) },
+            schemes: inquiry.schemes.clone(),
+            samples: inquiry.samples,
+            seed: inquiry.seed,
+        })
+    }
+
+    /// The number of what is varied.
+    fn number(&self, vary: Vary) -> f64 {
+        match vary {
+            Vary::Size => self.bytes as f64,
+            Vary::Loss => self.packet_loss,
+            Vary::Distance => self.metres.unwrap_or(0) as f64,
+            Vary::Rate => self.rate_bps as f64,
+            Vary::Sites => f64::from(self.sites.unwrap_or(1)),
+        }
+    }
+
+    fn completion(&self, scheme: Scheme) -> Completion {
+        match scheme {
+            Scheme::SrRto => self.transfer.retransmitted(self.fallback.rto, Effort::FINE),
+            Scheme::SrNack => self.transfer.retransmitted(self.rtt_us, Effort::FINE),
+            Scheme::Coded(code) => self.transfer.coded(code, &self.fallback, Effort::FINE),
+        }
+    }
+
+    fn answer(&self, at: String, value: f64) -> Answer {
+        let steps = self.sites.map_or(1, |n| 2 * (n - 1));
+        let ideal_us = f64::from(steps) * self.transfer.ideal();
+        let facts = |scheme: &Scheme| {
+            let completion = self.completion(*scheme);
+            let (mean_us, p999_us) = match self.sites {
+                None => (completion.mean(), completion.quantile(0.999)),
+                Some(sites) => ring::all_reduce(&completion, sites, self.samples, self.seed),
+            };
+            // Every step of every site may fall back.
+            let messages = u64::from(steps * self.sites.unwrap_or(1));
+            SchemeFacts {
+                scheme: scheme.to_string(),
+                mean_us,
+                p999_us,
+                mean_slowdown: mean_us / ideal_us,
+                p999_slowdown: p999_us / ideal_us,
+                fallback: matches!(scheme, Scheme::Coded(_)).then(|| chunk_loss(completion.fallback(), messages)),
+                overhead: completion.chunks_sent() / self.transfer.chunks as f64 - 1.0,
+            }
+        };
+        let schemes: Vec<SchemeFacts> = self.schemes.iter().map(facts).collect();
+        Answer {
+            at,
+            value,
+            bytes: self.bytes,
+            rate_bps: self.rate_bps,
+            rtt_us: self.rtt_us,
+            packet_loss: self.packet_loss,
+            payload: self.payload,
+            chunks: self.transfer.chunks,
+            chunk_loss: self.transfer.loss,
+            sites: self.sites,
+            ideal_us,
+            best_mean: Best::of(&schemes, |s| s.mean_us),
+            best_p999: Best::of(&schemes, |s| s.p999_us),
+            schemes,
+        }
+    }
+}
+
+impl Best {
+    /// Times that are closer than this share are equal, so that the scheme named first wins: it is the simpler one.
+    const EQUAL: f64 = 1e-6;
+
+    fn of(schemes: &[SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {
+        let better = |a: &SchemeFacts, b: &SchemeFacts| time(b) < time(a) * (1.0 - Best::EQUAL);
+        let first = (1..schemes.len()).fold(0, |best, i| if better(&schemes[best], &schemes[i]) { i } else { best });
+        let others = schemes.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s);
+        let next = others.reduce(|best, s| if better(best, s) { s } else { best });
+        let margin = next.map_or(0.0, |n| (time(n) / time(&schemes[first]) - 1.0).max(0.0));
+        Best { scheme: schemes[first].scheme.clone(), next: next.map(|n| n.scheme.clone()), margin }
+    }
+}
+
+/// Reads one quantity; what is wrong with it joins the problems.
+fn take<T: Default>(
+    problems: &mut Problems,
+    flag: &str,
+    text: &str,
+    read: impl Fn(&str) -> Result<T, QuantityError>,
+) -> T {
+    read(text).unwrap_or_else(|error| {
+        problems.0.push(Problem {
+            file: String::new(),
+            line: None,
+            key: String::new(),
+            value: format!("{flag} {text}"),
+            what: error.what,
+            remedy: error.remedy,
+        });
+        T::default()
+    })
+}
+
+fn at_least(least: u64, read: Result<u64, QuantityError>) -> Result<u64, QuantityError> {
+    let small = || QuantityError { what: "must be more than zero".into(), remedy: "write a larger number".into() };
+    read.and_then(|value| if value >= least { Ok(value) } else { Err(small()) })
+}
+
+/// A share, as a number that may have a power of ten, or in percent.
+fn loss(text: &str) -> Result<f64, QuantityError> {
+    let value = text.trim().parse().or_else(|_| quantity::ratio(text))?;
+    if (0.0..=LOSS_MAX).contains(&value) {
+        return Ok(value);
+    }
+    let what = format!("the share of packets that is lost lies between 0 and {LOSS_MAX}");
+    Err(QuantityError { what, remedy: "write, say, 1e-5 or 0.1%".into() })
+}
+
+fn sites(text: &str) -> Result<u32, QuantityError> {
+    text.trim().parse().ok().filter(|n| (2..=SITES_MAX).contains(n)).ok_or_else(|| QuantityError {
+        what: format!("a ring has 2 to {SITES_MAX} sites"),
+        remedy: "write, say, 4".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;
