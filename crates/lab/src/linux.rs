@@ -240,8 +240,7 @@ impl LinuxFabric {
             let what = format!("one machine runs at most {HOSTS_MAX} hosts as namespaces");
             file("fabric.hosts", &shape.hosts, what, "add --set fabric.hosts=8, or take a smaller scenario");
         }
-        let namespaces =
-            shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + t1s as usize);
+        let namespaces = shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + t1s as usize);
         if shape.hosts <= HOSTS_MAX && namespaces > NAMESPACES_MAX {
             let what = format!("hosts and switches would be {namespaces} namespaces; {NAMESPACES_MAX} is the most");
             file("fabric", &"", what, "write fewer hosts, planes or spines");

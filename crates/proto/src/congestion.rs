@@ -101,7 +101,7 @@ pub trait Congestion: Send {
     fn last_cut(&self) -> Cut {
         Cut::Never
     }
-    /// The pacing rate at `now`, if it paces below the line rate. Time-driven controls catch up with their timers here.
+    /// The pacing rate at `now`, if it paces; at most the line rate. Time-driven controls catch up with their timers here.
     fn rate(&mut self, _now: Time) -> Option<Rate> {
         None
     }

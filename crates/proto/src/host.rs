@@ -1,6 +1,7 @@
 //! What a profile changes where it runs on a general-purpose host rather than in a NIC: timers are late, a system call costs as much
 //! as many packets, and whoever does not come to read its socket looks like a queue.
 
+use crate::congestion::CongestionConfig;
 use crate::environment::TransportConfig;
 use crate::profile::{Profile, SwitchConfig};
 use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, SelectiveRepeatConfig};
@@ -44,12 +45,18 @@ impl Profile {
             ReliabilityConfig::GoBackN(config) => config.adapt_to(host),
             ReliabilityConfig::SelectiveRepeat(config) => config.adapt_to(host, &self.switch),
             ReliabilityConfig::MrcSack(config) => config.adapt_to(host, u64::from(self.transport.mtu)),
-            // Their timers are multiples of a round trip.
-            ReliabilityConfig::Partial(_)
-            | ReliabilityConfig::SdrSr(_)
-            | ReliabilityConfig::SdrNack(_)
-            | ReliabilityConfig::SdrXor(_)
-            | ReliabilityConfig::SdrMds(_) => {}
+            ReliabilityConfig::Partial(_) => {}
+            ReliabilityConfig::SdrSr(config) => config.late = config.late.max(host.late_min),
+            ReliabilityConfig::SdrNack(config) => config.late = config.late.max(host.late_min),
+            ReliabilityConfig::SdrXor(config) | ReliabilityConfig::SdrMds(config) => {
+                config.late = config.late.max(host.late_min);
+            }
+        }
+        // A kernel takes whatever it is given at once: where a NIC would pace, the engine must.
+        if let CongestionConfig::Paced(config) = &mut self.congestion
+            && config.rate.0 == 0
+        {
+            config.rate = host.rate;
         }
     }
 }
@@ -144,15 +151,19 @@ mod tests {
                     ReliabilityConfig::GoBackN(c) => vec![c.rto],
                     ReliabilityConfig::SelectiveRepeat(c) => vec![c.rto_min, c.rto_low, c.rto_high],
                     ReliabilityConfig::MrcSack(c) => vec![c.timeout, c.timeout_max],
-                    // Multiples of a round trip, however long that is.
+                    // Multiples of a round trip, and so much more.
                     _ => vec![],
                 };
                 assert!(timeouts.iter().all(|&timeout| timeout >= host.timer_slack), "{name}: {timeouts:?}");
                 assert_eq!(profile.transport.burst, 4, "16 KiB are four packets of 4 KiB");
                 assert_eq!(profile.transport.ack_every == Bytes(1), trimming, "{name}");
-                // How much and which way are as in a NIC.
-                let rest = |profile: &Profile| format!("{:?} {:?}", profile.congestion, profile.path);
-                assert_eq!(rest(&profile), rest(&before));
+                // How much and which way are as in a NIC, but for what the NIC itself would pace.
+                if let CongestionConfig::Paced(paced) = &profile.congestion {
+                    assert_eq!(paced.rate, host.rate);
+                } else {
+                    assert_eq!(format!("{:?}", profile.congestion), format!("{:?}", before.congestion));
+                }
+                assert_eq!(format!("{:?}", profile.path), format!("{:?}", before.path));
                 let once = format!("{profile:?}");
                 profile.adapt_to(&host);
                 assert_eq!(format!("{profile:?}"), once, "{name}: a second time changes nothing");

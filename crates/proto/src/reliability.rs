@@ -21,7 +21,9 @@ use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
 use crate::partial::{PartialConfig, PartialReceiver, PartialSender};
-use crate::repair::{CodeKind, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig};
+use crate::repair::{
+    CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig,
+};
 use crate::units::{Bytes, Span, Time};
 
 /// A packet found lost.
@@ -230,9 +232,9 @@ impl ReliabilityConfig {
     /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
     pub fn range(&self) -> Option<u32> {
         match self {
-            ReliabilityConfig::GoBackN(_) => None,
             ReliabilityConfig::SelectiveRepeat(config) => Some(config.window_psn),
             ReliabilityConfig::MrcSack(config) => Some(config.psn_range * 128),
+            _ => None,
         }
     }
 
@@ -259,6 +261,12 @@ impl ReliabilityConfig {
             ReliabilityConfig::Partial(_) => environment.timeout_min(),
             other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(transport, environment)),
         }
+    }
+
+    /// How a message of so many packets is cut, if this is an erasure code.
+    pub fn coded_layout(&self, packets: u32) -> Option<Layout> {
+        let scheme = self.scheme()?;
+        scheme.code.map(|_| scheme.layout(packets))
     }
 
     /// SDR-RDMA's repair scheme, if it is one.

@@ -15,7 +15,7 @@ mod timers;
 
 pub use code::{Code, CodeKind, parity_of};
 pub use layout::{Group, Layout};
-pub use receiver::RepairReceiver;
+pub use receiver::{EndedGroup, RepairReceiver};
 pub use sender::RepairSender;
 
 use crate::environment::Environment;
@@ -30,6 +30,8 @@ parameters! {
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
         /// The retransmission timeout is one round trip and this many more.
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// The peer may answer this late: it lengthens timeouts.
+        late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }
 }
 
@@ -40,6 +42,8 @@ parameters! {
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
         /// The retransmission timeout is one round trip and this many more.
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// The peer may answer this late: it lengthens timeouts.
+        late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
         /// A chunk is lost when one that is this many chunks behind it is complete; two more for each port.
         reorder: u32 = 4, 0.0..=1000000.0, "ours: SDR-RDMA has no detector";
     }
@@ -60,6 +64,8 @@ parameters! {
         beta: f64 = 1.0, 0.05..=100.0, "SDR-RDMA, section 4.2.2: alpha / 2";
         /// The retransmission timeout is one round trip and this many more.
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// The peer may answer this late: it lengthens timeouts.
+        late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
         /// Neighbouring chunks belong to different submessages, so that a burst takes few of each.
         striped: bool = false, 0.0..=1.0, "ours: SDR-RDMA does not stripe";
         /// A submessage that cannot be repaired is sent again whole, rather than its holes.
@@ -72,6 +78,7 @@ parameters! {
 pub(crate) struct Scheme {
     pub(crate) chunk: u32,
     pub(crate) alpha: f64,
+    pub(crate) late: Span,
     /// Chunks that may overtake; `None` without NACKs.
     pub(crate) reorder: Option<u32>,
     pub(crate) code: Option<Code>,
@@ -82,23 +89,23 @@ pub(crate) struct Scheme {
 
 impl From<&SdrSrConfig> for Scheme {
     fn from(config: &SdrSrConfig) -> Scheme {
-        let SdrSrConfig { chunk, alpha } = *config;
-        Scheme { chunk, alpha, reorder: None, code: None, group: 1, beta: 0.0, faithful: false }
+        let SdrSrConfig { chunk, alpha, late } = *config;
+        Scheme { chunk, alpha, late, reorder: None, code: None, group: 1, beta: 0.0, faithful: false }
     }
 }
 
 impl From<&SdrNackConfig> for Scheme {
     fn from(config: &SdrNackConfig) -> Scheme {
-        let SdrNackConfig { chunk, alpha, reorder } = *config;
-        Scheme { reorder: Some(reorder), ..Scheme::from(&SdrSrConfig { chunk, alpha }) }
+        let SdrNackConfig { chunk, alpha, late, reorder } = *config;
+        Scheme { reorder: Some(reorder), ..Scheme::from(&SdrSrConfig { chunk, alpha, late }) }
     }
 }
 
 impl Scheme {
     pub(crate) fn coded(config: &SdrCodeConfig, kind: CodeKind) -> Scheme {
-        let SdrCodeConfig { k, m, chunk, group, beta, alpha, striped, faithful } = *config;
+        let SdrCodeConfig { k, m, chunk, group, beta, alpha, late, striped, faithful } = *config;
         let code = Some(Code { kind, k, m, striped });
-        Scheme { chunk, alpha, reorder: None, code, group, beta, faithful }
+        Scheme { chunk, alpha, late, reorder: None, code, group, beta, faithful }
     }
 
     /// The layout of a message of so many packets.
@@ -109,7 +116,7 @@ impl Scheme {
     /// The times that both halves wait.
     pub(crate) fn timing(&self, transport: &TransportConfig, environment: &Environment) -> timers::Timing {
         let packet = environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header)));
-        timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk), self.alpha, self.beta)
+        timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk), self)
     }
 
     /// The first retransmission timeout.

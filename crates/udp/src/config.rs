@@ -6,6 +6,7 @@ use crate::handshake::Secret;
 use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
+use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
 /// What is done to the datagrams of a connection, beyond a number that only its two sides know; both sides the same.
@@ -283,6 +284,17 @@ impl Config {
         }
         if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
             return wrong("rate and base_rtt must not be zero: give those of the network".into());
+        }
+        if let Some(code) = self.profile.reliability.coded_layout(1).and_then(|layout| layout.code())
+            && (code.m > code.k || code.k + code.m > 255)
+        {
+            let what = "take no more parity than data, and no more than 255 chunks of both";
+            return wrong(format!("a code of {} data chunks and {} parity chunks: {what}", code.k, code.m));
+        }
+        if matches!(self.profile.reliability, ReliabilityConfig::Partial(_)) {
+            return wrong(
+                "a node's messages must arrive, and `partial` repairs nothing: take sdr_sr or another one".into(),
+            );
         }
         if self.control_dscp > 63 {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));

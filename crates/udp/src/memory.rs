@@ -193,14 +193,24 @@ impl Memory {
         buffer[place.start..place.end].get(start - place.start..start - place.start + length).unwrap_or_default()
     }
 
+    /// All bytes at a place.
+    pub(crate) fn read_all(&self, place: Place) -> &[u8] {
+        self.read(place, 0, place.len())
+    }
+
+    /// All bytes at a place, to change them.
+    pub(crate) fn bytes_at(&mut self, place: Place) -> &mut [u8] {
+        let buffer = self.slots[place.index as usize].buffer.as_deref_mut().unwrap_or_default();
+        &mut buffer[place.start..place.end]
+    }
+
     /// Fills a place.
     ///
     /// # Panics
     /// If the lengths differ: whoever made the place knew the length.
     #[inline]
     pub(crate) fn write(&mut self, place: Place, payload: &[u8]) {
-        let buffer = self.slots[place.index as usize].buffer.as_deref_mut().unwrap_or_default();
-        buffer[place.start..place.end].copy_from_slice(payload);
+        self.bytes_at(place).copy_from_slice(payload);
     }
 }
 

@@ -1,6 +1,7 @@
 //! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
 
 mod arriving;
+mod codes;
 mod incoming;
 mod leaving;
 mod pacer;
@@ -18,6 +19,7 @@ use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::watch::{self, Watches};
+use codes::Codes;
 use incoming::Incoming;
 use pacer::Pacer;
 use planes::{Doubt, Side};
@@ -25,6 +27,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::Letter;
+use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
@@ -56,6 +59,34 @@ struct Receive {
     place: Place,
 }
 
+/// A packet with payload, as memory knows it.
+struct Piece {
+    message: u32,
+    /// Where in the message its payload starts; for parity, nowhere.
+    offset: u64,
+    length: usize,
+    parity: Option<Part>,
+}
+
+impl Piece {
+    /// The piece that a header tells of, where full packets carry `mtu` bytes; `None` if it tells of none.
+    fn of(header: &Header, mtu: u64) -> Option<Piece> {
+        match *header {
+            Header::Data(data) => {
+                let (message, length) = (data.message.0, usize::from(data.length));
+                Some(Piece { message, offset: data.offset.get(), length, parity: None })
+            }
+            Header::Part(part) => Some(Piece {
+                message: { part.message }.0,
+                offset: if part.parity { 0 } else { u64::from(part.packet) * mtu },
+                length: usize::from(part.length),
+                parity: part.parity.then_some(part),
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// What one connection tells of itself.
 #[derive(Clone, Debug, Default)]
 pub struct SessionCounters {
@@ -73,6 +104,8 @@ pub struct SessionCounters {
     pub fresh_bytes: u64,
     /// Paths in use of each plane; empty if the profile does not keep them.
     pub active_paths: Vec<u32>,
+    /// Bytes of payload that never came and were rebuilt from parity.
+    pub rebuilt_bytes: u64,
     /// Bytes of payload that arrived for the first time, per plane.
     pub received_bytes: Vec<u64>,
     /// How often each plane was found silent.
@@ -142,7 +175,11 @@ pub(crate) struct Session {
     credits_told: u32,
     /// The peer's messages that have begun to arrive.
     incoming: Incoming,
+    /// Parity, if the profile has an erasure code.
+    codes: Option<Box<Codes>>,
     header: Vec<u8>,
+    /// Payload bytes of a full packet.
+    mtu: u64,
     rtts: Vec<Span>,
     counters: SessionCounters,
 }
@@ -200,6 +237,8 @@ impl Session {
         let watch = watches.begin(node_now, watch::key(secrets), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
+        let mtu = u64::from(profile.transport.mtu);
+        let codes = Codes::new(&profile).map(Box::new);
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(
             now,
@@ -211,6 +250,7 @@ impl Session {
                 random: Random::new(seed, StreamKind::Connection, 0),
             },
         );
+        endpoint.keep_ended(now, ONLY);
         let (ours, theirs) =
             if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
         let planes = peers.len();
@@ -254,7 +294,9 @@ impl Session {
             receive_first: 0,
             credits_told: 0,
             incoming: Incoming::new(config.incoming_max),
+            codes,
             header: Vec::with_capacity(64),
+            mtu,
             rtts: Vec::new(),
             counters: SessionCounters {
                 sent_bytes: vec![0; planes],
@@ -363,20 +405,13 @@ impl Session {
     }
 }
 
+/// Packets that a connection without a range of sequence numbers has under way: ours, 5 s of a gigabit in datagrams of 1,500 B.
+const ONE_WAY_RANGE: u32 = 1 << 18;
+
 /// Sequence numbers that a sender is ahead of the oldest packet that its receiver misses, at the most.
 fn window_psn(reliability: &ReliabilityConfig) -> u32 {
-    match reliability {
-        ReliabilityConfig::SelectiveRepeat(config) => config.window_psn,
-        ReliabilityConfig::MrcSack(config) => config.psn_range * 128,
-        // It keeps to one path, where nothing overtakes.
-        ReliabilityConfig::GoBackN(_) => 0,
-        // Bitmaps as long as their messages.
-        ReliabilityConfig::Partial(_)
-        | ReliabilityConfig::SdrSr(_)
-        | ReliabilityConfig::SdrNack(_)
-        | ReliabilityConfig::SdrXor(_)
-        | ReliabilityConfig::SdrMds(_) => 1 << 16,
-    }
+    // Go-back-N keeps to one path, where nothing overtakes.
+    reliability.range().unwrap_or(if reliability.is_one_way() { ONE_WAY_RANGE } else { 0 })
 }
 
 #[cfg(test)]

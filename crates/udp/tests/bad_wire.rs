@@ -92,6 +92,45 @@ fn mrc_delivers_every_byte_over_a_bad_wire() {
 }
 
 #[test]
+fn the_schemes_of_sdr_deliver_every_byte_over_a_bad_wire() {
+    for profile in ["sdr_sr", "sdr_nack"] {
+        messages_arrive_intact(profile, true);
+    }
+}
+
+/// What parity repairs is never sent again; and what it rebuilds is what was lost.
+#[test]
+fn parity_rebuilds_in_place_what_the_wire_lost() {
+    for profile in ["sdr_xor", "sdr_mds"] {
+        for (loss, bytes) in [(0.01, 3_000_000), (0.2, 700_001), (0.05, 1)] {
+            let lossy = Impairment { loss, ..Impairment::default() };
+            let mut pair = Pair::new(config(profile, 1), Some(lossy), 11);
+            let source = pattern(7, bytes + 100);
+            let outbox = pair.client.register(source.clone());
+            let (inbox, remote) = pair.exposed(bytes + 100);
+            let sent = pair.server.register(vec![0; 5_000]);
+            pair.server.recv(pair.ends[1], sent, 0..5_000).expect("room");
+            pair.client.write(pair.ends[0], outbox, 0..bytes, remote, 10, Some(1)).expect("posted");
+            pair.client.send(pair.ends[0], outbox, 50..150.min(bytes + 100)).expect("posted");
+            pair.client.write(pair.ends[0], outbox, 0..0, remote, 0, Some(2)).expect("posted");
+            assert!(matches!(pair.next(1), Completion::Written { immediate: 1, .. }));
+            assert!(matches!(pair.next(1), Completion::Received { .. }));
+            assert!(matches!(pair.next(1), Completion::Written { immediate: 2, bytes: 0, .. }));
+            let got = pair.server.memory(inbox).expect("registered");
+            assert!(got[10..10 + bytes] == source[..bytes], "{profile}: every byte is right, rebuilt or not");
+            assert!(got[..10] == [0; 10] && got[10 + bytes..].iter().all(|&b| b == 0), "{profile}: and none beyond");
+            for _ in 0..3 {
+                assert!(matches!(pair.next(0), Completion::Sent { .. }));
+            }
+            let server = pair.server.connection_counters(pair.ends[1]).expect("open");
+            if bytes > 1 {
+                assert!(server.rebuilt_bytes > 0, "{profile}: {server:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_flipped_bit_is_found_and_its_datagram_sent_again() {
     let corrupt = Impairment { corrupt: 0.1, ..Impairment::default() };
     let mut pair = Pair::new(config("uec", 1), Some(corrupt), 5);

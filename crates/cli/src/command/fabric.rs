@@ -2,7 +2,8 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs,
+    FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -12,9 +13,9 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
-use std::time::Duration;
 use strandway_fabric::loss::Burst;
 use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};

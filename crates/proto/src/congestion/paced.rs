@@ -8,7 +8,7 @@ use crate::units::{Bytes, Rate, Time};
 parameters! {
     /// A rate that never changes, and no window.
     pub struct PacedConfig {
-        /// The rate; zero, or more than the NIC has, stands for the NIC's line rate.
+        /// The rate, no more than the NIC's line rate; zero leaves it to the NIC.
         rate: Rate = Rate(0), 0.0..=1.0e14, "SDR-RDMA has no congestion control: its model sends at line rate";
     }
 }
@@ -16,7 +16,7 @@ parameters! {
 /// A rate that never changes, and no window.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced {
-    /// `None` at line rate, where there is nothing to pace.
+    /// `None` where the NIC paces by itself.
     rate: Option<Rate>,
 }
 
@@ -25,7 +25,7 @@ impl Paced {
     pub const fn new(config: &PacedConfig, environment: &Environment) -> Paced {
         let line = environment.rate;
         let asked = config.rate;
-        Paced { rate: if asked.0 == 0 || asked.0 >= line.0 { None } else { Some(asked) } }
+        Paced { rate: if asked.0 == 0 { None } else { Some(if asked.0 < line.0 { asked } else { line }) } }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The calls of partial completion (SDR-RDMA): on connections whose reliability is `partial`, for programs that repair by
-//! themselves. On any other connection they do nothing.
+//! themselves. On any other connection they do nothing. And what a world with bytes needs to know of coded messages.
 
 use super::Endpoint;
 use crate::message::Message;
 use crate::packet::{ConnectionId, MessageId};
 use crate::partial::{Busy, PartialReceiver, PartialSender, Progress};
 use crate::reliability::{AnyReceiver, AnyReliability};
+use crate::repair::EndedGroup;
 use crate::units::Time;
 use std::ops::Range;
 
@@ -98,5 +99,24 @@ impl Endpoint {
     /// What had come; `None` if it was not open.
     pub fn complete(&mut self, now: Time, on: ConnectionId, receive: u64) -> Option<Progress> {
         self.with_receiver(now, on, |receiver| receiver.complete(receive))
+    }
+
+    /// From now on the coded messages of a connection tell of their groups ([`Endpoint::take_ended`]): for worlds with bytes.
+    pub fn keep_ended(&mut self, now: Time, on: ConnectionId) {
+        let Some(slot) = self.connections.find(on) else { return };
+        self.wake(now, slot);
+        if let Some(connection) = self.connections.get_mut(slot)
+            && let AnyReceiver::Repair(receiver) = &mut connection.receiver
+        {
+            receiver.keep_ended();
+        }
+    }
+
+    /// Takes a group of a coded message that is over: what has not come of its data can be rebuilt, and must be before the message's
+    /// [`Event::Received`](crate::Event::Received) is told.
+    pub fn take_ended(&mut self, on: ConnectionId) -> Option<EndedGroup> {
+        let slot = self.connections.find(on)?;
+        let connection = self.connections.get_mut(slot)?;
+        if let AnyReceiver::Repair(receiver) = &mut connection.receiver { receiver.take_ended() } else { None }
     }
 }

@@ -49,6 +49,16 @@ impl Layout {
         Layout { packets: packets.max(1), chunk, code, group_chunks, group_parity }
     }
 
+    /// Packets of a chunk.
+    pub const fn chunk_packets(&self) -> u32 {
+        self.chunk
+    }
+
+    /// The code, if there is one.
+    pub const fn code(&self) -> Option<Code> {
+        self.code
+    }
+
     /// Chunks of the whole message.
     pub const fn chunks(&self) -> u32 {
         chunks_of(self.packets, self.chunk)

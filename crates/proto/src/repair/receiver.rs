@@ -100,6 +100,23 @@ impl Incoming {
     }
 }
 
+/// A group of a coded message that is over: what had come of it. Whoever has the bytes rebuilds what had not.
+#[derive(Clone, Debug)]
+pub struct EndedGroup {
+    /// The sender's number for the message.
+    pub message: MessageId,
+    /// Bytes of the message.
+    pub bytes: u64,
+    /// How the message is cut.
+    pub layout: Layout,
+    /// Which group it is.
+    pub group: u32,
+    /// What had come of its data; `None` for nothing.
+    pub data: Option<Progress>,
+    /// What had come of its parity; `None` for nothing.
+    pub parity: Option<Progress>,
+}
+
 /// The receiver's half of a repair scheme.
 #[derive(Debug)]
 pub struct RepairReceiver {
@@ -115,6 +132,8 @@ pub struct RepairReceiver {
     whole: BTreeMap<u64, (MessageId, u64, u32)>,
     told: u64,
     received: VecDeque<(MessageId, u64)>,
+    /// Groups of coded messages that are over, where somebody wants to know.
+    ended: Option<VecDeque<EndedGroup>>,
     letters: VecDeque<Letter>,
     /// Letters that leave a second time.
     copies: VecDeque<(Time, Letter)>,
@@ -145,6 +164,7 @@ impl RepairReceiver {
             whole: BTreeMap::new(),
             told: 0,
             received: VecDeque::new(),
+            ended: None,
             letters: VecDeque::new(),
             copies: VecDeque::new(),
             answered: Vec::new(),
@@ -156,6 +176,17 @@ impl RepairReceiver {
     /// What has come of a stretch that is under way.
     pub fn progress(&self, sequence: u64) -> Option<&Progress> {
         self.table.progress(sequence)
+    }
+
+    /// From now on groups that are over are kept until they are taken.
+    pub fn keep_ended(&mut self) {
+        self.ended.get_or_insert_default();
+    }
+
+    /// Takes a group of a coded message that is over, in order, if they are kept. A message's groups come before it counts as
+    /// received.
+    pub fn take_ended(&mut self) -> Option<EndedGroup> {
+        self.ended.as_mut()?.pop_front()
     }
 
     /// The receive of a stretch is posted, if its slot is free: receives of a scheme are posted by rule. False if the part belongs
@@ -272,7 +303,13 @@ impl RepairReceiver {
         let Some(incoming) = self.incoming.get_mut(&message) else { return };
         let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
         let letter = if self.scheme.code.is_some() {
-            self.table.bury(incoming.first + u64::from(incoming.layout.place(group, true)));
+            let parity_at = incoming.first + u64::from(incoming.layout.place(group, true));
+            let (data, parity) = (self.table.complete(data_at, true), self.table.complete(parity_at, true));
+            if let Some(ended) = &mut self.ended {
+                let (message, bytes, layout) = (MessageId(message), incoming.bytes, incoming.layout);
+                ended.push_back(EndedGroup { message, bytes, layout, group, data, parity });
+            }
+            self.table.bury(parity_at);
             incoming.end_group(group);
             incoming.recovered()
         } else {

@@ -1,5 +1,6 @@
 //! How long the two ends of a repair scheme wait.
 
+use super::Scheme;
 use crate::units::Span;
 
 /// Without any sign of the peer for so many timeouts, and no less than [`SILENCE_MIN`], a sender gives up. Ours.
@@ -17,6 +18,8 @@ pub(crate) struct Timing {
     pub(super) chunk: Span,
     alpha: f64,
     beta: f64,
+    /// The peer may answer this late.
+    late: Span,
 }
 
 fn times(span: Span, factor: f64) -> Span {
@@ -24,29 +27,30 @@ fn times(span: Span, factor: f64) -> Span {
 }
 
 impl Timing {
-    pub(super) fn new(rtt: Span, chunk: Span, alpha: f64, beta: f64) -> Timing {
-        Timing { rtt: rtt.max(Span::from_us(1)), chunk: chunk.max(Span(1)), alpha, beta }
+    pub(super) fn new(rtt: Span, chunk: Span, scheme: &Scheme) -> Timing {
+        let Scheme { alpha, beta, late, .. } = *scheme;
+        Timing { rtt: rtt.max(Span::from_us(1)), chunk: chunk.max(Span(1)), alpha, beta, late }
     }
 
     /// Acknowledgements are this far apart: the time of 64 chunks or a sixteenth of a round trip if that is more, but never more
-    /// than a fourth of a round trip. Ours.
+    /// than a fourth of a round trip, unless hosts are that late. Ours.
     pub(super) fn ack_interval(&self) -> Span {
-        (self.chunk * 64).max(Span(self.rtt.0 / 16)).min(Span(self.rtt.0 / 4)).max(Span(1))
+        (self.chunk * 64).max(Span(self.rtt.0 / 16)).min(Span(self.rtt.0 / 4)).max(Span(self.late.0 / 16)).max(Span(1))
     }
 
     /// NACKs are no closer than this. Ours.
     pub(super) fn nack_interval(&self) -> Span {
-        Span((self.rtt.0 / 16).max(1))
+        Span((self.rtt.0 / 16).max(self.late.0 / 16).max(1))
     }
 
     /// The retransmission timeout: (1 + alpha) round trips, but no less than the acknowledgement takes. SDR-RDMA, section 4.1.
     pub(crate) fn rto(&self) -> Span {
-        (self.rtt + times(self.rtt, self.alpha)).max(self.rtt + self.ack_interval() * 2)
+        (self.rtt + times(self.rtt, self.alpha)).max(self.rtt + self.ack_interval() * 2) + self.late
     }
 
     /// What the receiver of coded messages waits beyond the time that the message takes: beta round trips. SDR-RDMA, section 5.
     pub(super) fn grace(&self) -> Span {
-        times(self.rtt, self.beta)
+        times(self.rtt, self.beta) + self.late
     }
 
     /// A coded message that takes longer than expected is waited for as long as its packets come no further apart than this. Ours.
@@ -61,7 +65,7 @@ impl Timing {
 
     /// Without progress for so long, the rest of a message is lost (with NACKs). Ours.
     pub(super) fn tail(&self) -> Span {
-        Span((self.rtt.0 / 4).max(1))
+        Span(self.rtt.0 / 4) + self.late
     }
 
     /// A measured round trip.

@@ -1,12 +1,15 @@
 //! What arrives for a connection: datagrams are opened and handed to the engine, payload goes where it belongs, and the
 //! application is told.
 
-use super::{LETTERS_MAX, ONLY, Session, Surroundings};
+use super::codes::Codes;
+use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings};
 use crate::error::Reason;
 use crate::frame::{Descriptor, Kind, PROOF, Sealed};
+use crate::memory::Place;
 use crate::node::Completion;
 use crate::socket::Arrival;
-use strandway_proto::packet::{Flags, Header};
+use strandway_proto::packet::Flags;
+use strandway_proto::repair::EndedGroup;
 use strandway_proto::{Event, Handled, Packet, PathId, wire};
 
 impl Session {
@@ -59,7 +62,7 @@ impl Session {
         match sealed.kind {
             Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
             Kind::Control => match wire::decode(self.format, body) {
-                Ok(packet) if !matches!(packet.header, Header::Data(_)) => {
+                Ok(packet) if !packet.header.has_payload() => {
                     // What is marked is the way of data; acknowledgements have no say.
                     let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
                     self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
@@ -98,7 +101,7 @@ impl Session {
             self.counters.malformed += 1;
             return Ok(());
         };
-        let Header::Data(data) = packet.header else {
+        let Some(piece) = Piece::of(&packet.header, self.mtu) else {
             self.counters.malformed += 1;
             return Ok(());
         };
@@ -108,7 +111,7 @@ impl Session {
             return Ok(());
         };
         let payload = &rest[descriptor.bytes()..];
-        if payload.len() != usize::from(data.length) {
+        if payload.len() != piece.length {
             self.counters.malformed += 1;
             return Ok(());
         }
@@ -118,21 +121,67 @@ impl Session {
             // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
             return Ok(());
         }
-        self.incoming.add(data.message.0, descriptor, payload.len())?;
+        if let Some(part) = &piece.parity {
+            // It says where its message belongs, should no other packet do so.
+            self.incoming.add(piece.message, descriptor, 0)?;
+            if let Some(codes) = &mut self.codes {
+                codes.keep(part, payload);
+            }
+            return self.rebuild(around);
+        }
+        self.incoming.add(piece.message, descriptor, payload.len())?;
         // Checked for packets without payload, too: their offset is the length that the application is told.
-        let place = match descriptor {
+        let place = self.place(around, descriptor, piece.offset, payload.len())?;
+        around.memory.write(place, payload);
+        self.counters.received_bytes[plane] += payload.len() as u64;
+        self.rebuild(around)
+    }
+
+    /// Where bytes of a message belong.
+    fn place(
+        &self,
+        around: &mut Surroundings<'_>,
+        descriptor: Descriptor,
+        offset: u64,
+        length: usize,
+    ) -> Result<Place, Reason> {
+        match descriptor {
             Descriptor::Send { number } => {
                 let ahead = number.wrapping_sub(self.receive_first) as usize;
                 let receive = self.receives.get(ahead).ok_or(Reason::Violation)?;
-                receive.place.part(data.offset.get(), payload.len()).ok_or(Reason::TooLong)?
+                receive.place.part(offset, length).ok_or(Reason::TooLong)
             }
             Descriptor::Write { key, start, .. } => {
-                let start = start.checked_add(data.offset.get()).ok_or(Reason::RemoteAccess)?;
-                around.memory.open(key, self.handle, start, payload.len()).ok_or(Reason::RemoteAccess)?
+                let start = start.checked_add(offset).ok_or(Reason::RemoteAccess)?;
+                around.memory.open(key, self.handle, start, length).ok_or(Reason::RemoteAccess)
             }
-        };
-        around.memory.write(place, payload);
-        self.counters.received_bytes[plane] += payload.len() as u64;
+        }
+    }
+
+    /// Groups of coded messages that are over: what has not come of their data is rebuilt.
+    fn rebuild(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+        while let Some(ended) = self.endpoint.take_ended(ONLY) {
+            let Some(mut codes) = self.codes.take() else { return Ok(()) };
+            let outcome = self.rebuild_group(around, &mut codes, &ended);
+            codes.forget(&ended);
+            self.codes = Some(codes);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    fn rebuild_group(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        codes: &mut Codes,
+        ended: &EndedGroup,
+    ) -> Result<(), Reason> {
+        let Some(range) = codes.to_rebuild(ended) else { return Ok(()) };
+        let descriptor = self.incoming.descriptor(ended.message.0).ok_or(Reason::Violation)?;
+        let place = self.place(around, descriptor, range.start, (range.end - range.start) as usize)?;
+        let rebuilt = codes.rebuild(ended, around.memory.bytes_at(place)).ok_or(Reason::Violation)?;
+        self.incoming.add(ended.message.0, descriptor, rebuilt)?;
+        self.counters.rebuilt_bytes += rebuilt as u64;
         Ok(())
     }
 

@@ -50,6 +50,11 @@ impl Incoming {
         }
     }
 
+    /// Where a message belongs that has begun to arrive.
+    pub(super) fn descriptor(&self, message: u32) -> Option<Descriptor> {
+        self.begun.get(&message).map(|begun| begun.descriptor)
+    }
+
     /// A message is here, and its last packet says that it has so many bytes: where it belongs.
     ///
     /// # Errors

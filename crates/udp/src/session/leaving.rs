@@ -1,12 +1,12 @@
 //! What leaves by a connection: packets of the engine with their payload, pings and answers, sealed and handed to a plane.
 
-use super::{ONLY, Session, Surroundings};
+use super::{ONLY, Piece, Session, Surroundings};
 use crate::clock::LIFE;
 use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
-use strandway_proto::packet::{Flags, Header};
+use strandway_proto::packet::Flags;
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
 impl Session {
@@ -63,12 +63,15 @@ impl Session {
             return;
         }
         let mut transport = std::mem::take(&mut self.header);
-        match packet.header {
-            Header::Data(data) => {
+        match Piece::of(&packet.header, self.mtu) {
+            Some(piece) => {
                 let header = self.header(Kind::Data, packet.path);
-                let posted = &self.flying[data.message.0.wrapping_sub(self.first) as usize];
+                let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
                 posted.descriptor.encode(&mut transport);
-                let payload = around.memory.read(posted.place, data.offset.get(), usize::from(data.length));
+                let payload = match (&piece.parity, &mut self.codes) {
+                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(posted.place), part),
+                    _ => around.memory.read(posted.place, piece.offset, piece.length),
+                };
                 let sealer = &mut self.sealer;
                 let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
                 let (resolved, source) = around.routes.resolve(to, packet.path);
@@ -83,13 +86,13 @@ impl Session {
                 if let Some(pacer) = &mut self.pacer {
                     pacer.spend(length as u64);
                 }
-                self.counters.sent_bytes[plane] += u64::from(data.length);
-                if !packet.flags.has(Flags::RETRANSMITTED) {
-                    self.counters.fresh_bytes += u64::from(data.length);
+                self.counters.sent_bytes[plane] += piece.length as u64;
+                if !packet.flags.has(Flags::RETRANSMITTED) && piece.parity.is_none() {
+                    self.counters.fresh_bytes += piece.length as u64;
                 }
             }
             // Probes travel in the class of data, and are marked like it.
-            _ => {
+            None => {
                 let class = if packet.is_control() { Class::Control } else { Class::Data };
                 self.send(around, to, (Kind::Control, class), packet.path, &transport);
             }

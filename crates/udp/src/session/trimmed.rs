@@ -4,11 +4,11 @@
 //! datagram came from; no byte is written, nothing is acknowledged, no counter is taken for seen, no address is learnt and no
 //! silence is broken by it (docs/security.md).
 
-use super::Session;
 use super::arriving::complete;
+use super::{Piece, Session};
 use crate::frame::{DESCRIPTOR_MAX, Descriptor, FrameError, HEADER, Kind, Sealed, TRIMMED};
 use crate::socket::Arrival;
-use strandway_proto::packet::{Flags, Header};
+use strandway_proto::packet::Flags;
 use strandway_proto::{Time, wire};
 
 /// The part of a body that is read: the longest transport header of data and a descriptor, if it was left.
@@ -31,12 +31,10 @@ impl Session {
             return false;
         }
         let Ok(packet) = wire::decode(self.format, start) else { return false };
-        let Header::Data(data) = packet.header else { return false };
+        let Some(piece) = Piece::of(&packet.header, self.mtu) else { return false };
         let header = wire::header_bytes(self.format, &packet);
         let is_whole = match Descriptor::decode(&start[header..]) {
-            Ok(descriptor) => {
-                header + descriptor.bytes() + usize::from(data.length) + self.opener.tag_bytes() <= body.len()
-            }
+            Ok(descriptor) => header + descriptor.bytes() + piece.length + self.opener.tag_bytes() <= body.len(),
             Err(error) => error != FrameError::Short,
         };
         if is_whole {
