@@ -2,7 +2,8 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs,
+    FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -12,9 +13,9 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
-use std::time::Duration;
 use strandway_fabric::loss::Burst;
 use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
@@ -66,7 +67,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
 
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
     let name = &args.fabric.name;
     let show = |text: &str| {
         if !args.quiet {
@@ -121,7 +122,7 @@ impl Drop for Lease<'_> {
 
 fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
     if args.both && args.unshaped {
         let said =
             "--unshaped: ports as fast as the machine goes cannot be simulated; give --rate, or leave --both out";

@@ -1,8 +1,8 @@
 //! Carries steps out: with `ip`, `tc` and `nsenter`, one process per step.
 
 use crate::linux::check::check;
-use crate::linux::lines;
 use crate::linux::failure::{Failures, Target};
+use crate::linux::lines;
 use crate::linux::queue::PROGRAM;
 use crate::linux::state::{self, Running, State, folder, netns};
 use crate::linux::steps::{Step, Tool, build, change};

@@ -194,7 +194,8 @@ impl Status {
             text.push_str(&format!("p{:<5} {:>4} {packets:>12} {bytes:>14} {:>9}\n", t1.plane, t1.t1, t1.dropped));
         }
         if !self.lines.is_empty() {
-            let head = ["taken", "delivered", "lost", "dropped", "failed", "latest"].map(|h| format!(" {h:>10}")).concat();
+            let head =
+                ["taken", "delivered", "lost", "dropped", "failed", "latest"].map(|h| format!(" {h:>10}")).concat();
             text.push_str(&format!("\n{:<22} {:>9}{head}\n", "long link", "direction"));
         }
         for line in &self.lines {

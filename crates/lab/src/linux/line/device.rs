@@ -46,10 +46,8 @@ impl Device {
     /// Waits until a frame is there, or for this long.
     pub(super) fn wait(&self, most: Span) -> std::io::Result<()> {
         let nanoseconds = most.0 / 1000;
-        let most = Timespec {
-            tv_sec: (nanoseconds / 1_000_000_000) as i64,
-            tv_nsec: (nanoseconds % 1_000_000_000) as _,
-        };
+        let most =
+            Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as _ };
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&most)) {
             Err(rustix::io::Errno::INTR) => Ok(()),
             other => Ok(other.map(|_| ())?),
@@ -63,13 +61,8 @@ impl Device {
         {
             let mut slices: Vec<[IoSliceMut<'_>; 1]> =
                 desk.room.chunks_exact_mut(FRAME_MAX).map(|chunk| [IoSliceMut::new(chunk)]).collect();
-            let got = recvmmsg(
-                self.socket.as_raw_fd(),
-                &mut desk.incoming,
-                slices.iter_mut(),
-                MsgFlags::MSG_DONTWAIT,
-                None,
-            );
+            let got =
+                recvmmsg(self.socket.as_raw_fd(), &mut desk.incoming, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
             let got = match got {
                 Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(0),
                 other => other?,
@@ -77,7 +70,9 @@ impl Device {
             let now = desk.clock.now();
             for (slot, message) in lengths.iter_mut().zip(got) {
                 let stamp = message.cmsgs()?.find_map(|c| match c {
-                    ControlMessageOwned::ScmTimestampns(at) => Some(desk.clock.since(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64)),
+                    ControlMessageOwned::ScmTimestampns(at) => {
+                        Some(desk.clock.since(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64))
+                    }
                     _ => None,
                 });
                 *slot = (message.bytes, stamp.unwrap_or(now));
@@ -91,11 +86,7 @@ impl Device {
     }
 
     /// Sends frames, at most [`BATCH`]; how many the kernel took.
-    pub(super) fn send<'f>(
-        &self,
-        desk: &mut Desk,
-        frames: impl Iterator<Item = &'f [u8]>,
-    ) -> std::io::Result<usize> {
+    pub(super) fn send<'f>(&self, desk: &mut Desk, frames: impl Iterator<Item = &'f [u8]>) -> std::io::Result<usize> {
         let slices: Vec<[IoSlice<'_>; 1]> = frames.take(BATCH).map(|frame| [IoSlice::new(frame)]).collect();
         if slices.is_empty() {
             return Ok(0);

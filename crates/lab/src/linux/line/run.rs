@@ -88,7 +88,9 @@ pub fn carry(lines: &[(Line, [End; 2])]) -> Result<Carrying, LinuxError> {
                 Ok((Device::open(&end.device)?, seen(&end.device)))
             });
             let device = device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            device.map(|(device, seen)| (Arc::new(device), seen)).map_err(|e| LinuxError(format!("{said}: {e}; run it as root")))
+            device
+                .map(|(device, seen)| (Arc::new(device), seen))
+                .map_err(|e| LinuxError(format!("{said}: {e}; run it as root")))
         };
         let opened = [open(&ends[0])?, open(&ends[1])?];
         let ways = [(); 2].map(|()| Arc::new(Mutex::new(Carried::default())));
