@@ -22,7 +22,7 @@ mod steps;
 pub use check::{Finding, check, feasible};
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
-pub use lines::{LineStatus, carry_lines, is_carried};
+pub use lines::{LineStatus, carry_lines, failed_lines, is_carried};
 pub use live::live;
 pub use probe::{Probed, probe};
 pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, up};

@@ -165,6 +165,9 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     });
     drop(bar);
     let wall = began.elapsed().as_secs_f64();
+    if measured.is_ok() {
+        notes.extend(linux::failed_lines(name)?);
+    }
     drop(lease);
     if load.is_some_and(|load| load > 0.5) {
         let load = load.unwrap_or_default();

@@ -186,6 +186,20 @@ pub fn carry_lines(name: &str) -> Result<(), LinuxError> {
     }
 }
 
+/// Long links that have failed to carry frames since the fabric `name` was built, in a sentence each.
+///
+/// # Errors
+/// If there is no such fabric, or its long links are not carried any more.
+pub fn failed_lines(name: &str) -> Result<Vec<String>, LinuxError> {
+    let lines = status(&State::standing(name)?.fabric)?;
+    let failed = lines.iter().map(|line| (line, line.ways[0].failed + line.ways[1].failed)).filter(|(_, n)| *n > 0);
+    Ok(failed
+        .map(|(line, n)| {
+            format!("{}: this machine had no time for {n} frames, which were lost beyond what was asked", line.name)
+        })
+        .collect())
+}
+
 /// What the lines of a fabric have carried so far. It waits until they have told.
 pub(crate) fn status(fabric: &LinuxFabric) -> Result<Vec<LineStatus>, LinuxError> {
     if fabric.lines.is_empty() {
