@@ -628,6 +628,9 @@ pub(crate) struct FabricUpArgs {
     /// Shape no port: as fast as the machine goes, and queues never fill
     #[arg(long)]
     pub(crate) unshaped: bool,
+    /// Deliver a share of a long link's frames late by a time, such as 1%:200us, so that others overtake them
+    #[arg(long, value_name = "SHARE:TIME")]
+    pub(crate) reorder: Option<String>,
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -648,6 +651,9 @@ pub(crate) struct FabricRunArgs {
     /// Shape no port, if a fabric is built
     #[arg(long)]
     pub(crate) unshaped: bool,
+    /// Deliver a share of a long link's frames late by a time, such as 1%:200us, so that others overtake them
+    #[arg(long, value_name = "SHARE:TIME")]
+    pub(crate) reorder: Option<String>,
     /// Simulate the scenario as well, and put both worlds into one table
     #[arg(long)]
     pub(crate) both: bool,

@@ -22,7 +22,7 @@ mod steps;
 pub use check::{Finding, check, feasible};
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
-pub use lines::{LineStatus, carry_lines, is_carried};
+pub use lines::{LineStatus, carry_lines, failed_lines, is_carried};
 pub use live::live;
 pub use probe::{Probed, probe};
 pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, up};
@@ -30,7 +30,7 @@ pub use state::{FOLDER, Running, names};
 pub use status::{PortStatus, Status, T1Status, status};
 pub use steps::{Step, Tool, build, change};
 
-use crate::linux::line::Line;
+use crate::linux::line::{Line, Reorder};
 use crate::node_file::NodeFile;
 use crate::problem::Problems;
 use crate::quantity;
@@ -83,6 +83,8 @@ pub struct Options {
     pub rate: Option<String>,
     /// No port is shaped.
     pub unshaped: bool,
+    /// A share of a long link's frames that is late, and by how much, such as `1%:200us`.
+    pub reorder: Option<String>,
 }
 
 /// A fabric to be built of namespaces: nothing in it can be misconfigured.
@@ -246,6 +248,18 @@ impl LinuxFabric {
             file("fabric", &"", what, "write fewer hosts, planes or spines");
         }
         let rates = [topology.level(0).rate, topology.level(1).rate];
+        let reorder = match options.reorder.as_deref().map(Reorder::parse) {
+            Some(Err((what, remedy))) => {
+                file("--reorder", &options.reorder.as_deref().unwrap_or_default(), what, &remedy);
+                None
+            }
+            Some(Ok(_)) if topology.sites() == 0 => {
+                let what = "is for long links; this fabric has none".into();
+                file("--reorder", &options.reorder.as_deref().unwrap_or_default(), what, "leave it out");
+                None
+            }
+            other => other.and_then(Result::ok),
+        };
         let shaped_rates = if topology.sites() > 0 { &rates[..1] } else { &rates[..] };
         if topology.sites() > 0 && rates[1] > LINE_RATE_MAX && !options.unshaped {
             let what = format!("{} is faster than a delay line carries; {LINE_RATE_MAX} is the most", rates[1]);
@@ -287,8 +301,8 @@ impl LinuxFabric {
             payload,
             node_rate,
             base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
-            notes: notes(&scenario, &experiment, options.unshaped),
-            lines: lines::of(&experiment, options.unshaped),
+            notes: notes(&scenario, &experiment, options),
+            lines: lines::of(&experiment, options.unshaped, reorder),
         };
         // What the limits above let through fits micro segments.
         let clos = fabric.clos();
@@ -489,7 +503,8 @@ fn base_rtt(experiment: &crate::Experiment) -> Span {
 }
 
 /// What the simulator does for this scenario and namespaces do not.
-fn notes(scenario: &Scenario, experiment: &crate::Experiment, unshaped: bool) -> Vec<String> {
+fn notes(scenario: &Scenario, experiment: &crate::Experiment, options: &Options) -> Vec<String> {
+    let unshaped = options.unshaped;
     let ports = &experiment.plan.ports;
     let classes = !unshaped && (ports.ecn.is_some() || ports.trim.is_some());
     let topology = &experiment.plan.topology;
@@ -502,6 +517,7 @@ fn notes(scenario: &Scenario, experiment: &crate::Experiment, unshaped: bool) ->
             topology.sites() > 0 && classes,
             "ECN, trimming: not at the ends of long links, whose queue drops what does not fit",
         ),
+        (options.reorder.is_some(), "order: frames of long links overtake each other, which simulated ones never do"),
         (unshaped && ports.ecn.is_some(), "ECN: off, no packet waits at a port without a rate"),
         (unshaped && ports.trim.is_some(), "trimming: off, no packet waits at a port without a rate"),
         (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),

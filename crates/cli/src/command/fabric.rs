@@ -67,7 +67,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
 
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
     let name = &args.fabric.name;
     let show = |text: &str| {
         if !args.quiet {
@@ -122,7 +122,7 @@ impl Drop for Lease<'_> {
 
 fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped };
+    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
     if args.both && args.unshaped {
         let said =
             "--unshaped: ports as fast as the machine goes cannot be simulated; give --rate, or leave --both out";
@@ -165,6 +165,9 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     });
     drop(bar);
     let wall = began.elapsed().as_secs_f64();
+    if measured.is_ok() {
+        notes.extend(linux::failed_lines(name)?);
+    }
     drop(lease);
     if load.is_some_and(|load| load > 0.5) {
         let load = load.unwrap_or_default();

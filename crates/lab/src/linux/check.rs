@@ -1,6 +1,7 @@
 //! What this machine can do for fabrics of namespaces.
 
 use crate::linux::LinuxFabric;
+use crate::linux::lines::whole_frames;
 use crate::linux::queue::{CLASSES, Object};
 use crate::linux::run::{carry_out, run};
 use crate::linux::steps::{Step, Tool};
@@ -141,6 +142,15 @@ pub fn check() -> Vec<Finding> {
         findings.push(Finding { what, works: tried.is_ok(), needed, said, remedy });
     }
     findings.extend(program(&space));
+    let whole = whole_frames(&space, &["vb"]);
+    let made = carry_out(&whole);
+    findings.push(Finding {
+        what: "whole frames for long links",
+        works: made.is_ok(),
+        needed: false,
+        said: made.err().map_or("ethtool".to_string(), |e| e.0),
+        remedy: "install ethtool (apt install ethtool); without it there are no long links",
+    });
     let _ = attempt(None, Tool::Ip, &format!("netns del {space}"));
     findings
 }

@@ -12,6 +12,7 @@ mod run;
 pub use bench::{Benched, bench};
 pub use run::{Carrying, End, carry};
 
+use crate::quantity;
 use serde::{Deserialize, Serialize};
 use strandway_fabric::loss::{Burst, LossProcess};
 use strandway_proto::Span;
@@ -25,7 +26,7 @@ pub struct Line {
     pub latency_ns: u64,
     /// Bits per second; none for as fast as it goes, without a queue.
     pub rate: Option<u64>,
-    /// Bytes that wait at its beginning at the most.
+    /// Bytes that wait at its beginning at the most, those of the frame that is leaving among them.
     pub queue: u64,
     /// What each direction loses at random.
     pub loss: [Losses; 2],
@@ -71,6 +72,23 @@ pub struct Reorder {
     pub ppm: u32,
     /// By how much they are late, in nanoseconds.
     pub by_ns: u64,
+}
+
+impl Reorder {
+    /// Parses `SHARE:TIME`, such as `1%:200us`.
+    ///
+    /// # Errors
+    /// With what is wrong, and a remedy.
+    pub fn parse(text: &str) -> Result<Reorder, (String, String)> {
+        let remedy = || "write a share and a time, say 1%:200us".to_string();
+        let (share, by) = text.split_once(':').ok_or_else(|| ("is no share and time".to_string(), remedy()))?;
+        let share = quantity::ratio(share).map_err(|e| (e.what, e.remedy))?;
+        let by = quantity::span(by).map_err(|e| (e.what, e.remedy))?;
+        if !(0.0..=1.0).contains(&share) {
+            return Err((format!("{share} is no share"), remedy()));
+        }
+        Ok(Reorder { ppm: (share * 1e6).round() as u32, by_ns: by.0 / 1000 })
+    }
 }
 
 impl Line {

@@ -2,7 +2,7 @@
 
 use crate::Experiment;
 use crate::linux::LinuxError;
-use crate::linux::line::{Carried, End, Line, Losses, carry};
+use crate::linux::line::{Carried, End, Line, Losses, Reorder, carry};
 use crate::linux::state::{State, folder, netns};
 use crate::linux::steps::{Step, Tool};
 use crate::linux::{LinuxFabric, Node};
@@ -41,7 +41,7 @@ pub struct LineStatus {
 }
 
 /// The delay lines of an experiment's long links, plane by plane.
-pub(crate) fn of(experiment: &Experiment, unshaped: bool) -> Vec<Line> {
+pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
     let plan = &experiment.plan;
     let topology = &plan.topology;
     let loss = |link: LinkId| {
@@ -63,7 +63,7 @@ pub(crate) fn of(experiment: &Experiment, unshaped: bool) -> Vec<Line> {
                 rate: (!unshaped).then_some(long.level.rate.0),
                 queue: long.queue.0,
                 loss: [loss(link), loss(ends.reverse)],
-                reorder: None,
+                reorder,
                 seed: plan.seed,
             },
         ));
@@ -186,10 +186,33 @@ pub fn carry_lines(name: &str) -> Result<(), LinuxError> {
     }
 }
 
+/// Long links that have failed to carry frames since the fabric `name` was built, in a sentence each.
+///
+/// # Errors
+/// If there is no such fabric, or its long links are not carried any more.
+pub fn failed_lines(name: &str) -> Result<Vec<String>, LinuxError> {
+    let lines = status(&State::standing(name)?.fabric)?;
+    let failed = lines.iter().map(|line| (line, line.ways[0].failed + line.ways[1].failed)).filter(|(_, n)| *n > 0);
+    Ok(failed
+        .map(|(line, n)| {
+            format!("{}: this machine had no time for {n} frames, which were lost beyond what was asked", line.name)
+        })
+        .collect())
+}
+
 /// What the lines of a fabric have carried so far. It waits until they have told.
 pub(crate) fn status(fabric: &LinuxFabric) -> Result<Vec<LineStatus>, LinuxError> {
     if fabric.lines.is_empty() {
         return Ok(Vec::new());
+    }
+    let lock = File::open(file(&fabric.name, "lines.pid"));
+    if lock.is_err() || lock.is_ok_and(|lock| lock.try_lock_shared().is_ok()) {
+        let said = fs::read_to_string(file(&fabric.name, "lines.log")).unwrap_or_default();
+        return Err(LinuxError(format!(
+            "the long links are not carried any more {}; build the fabric again: strandway fabric down --name {}",
+            if said.is_empty() { "(their process was ended)" } else { said.trim() },
+            fabric.name
+        )));
     }
     std::thread::sleep(TELL * 2);
     let path = file(&fabric.name, "lines.json");

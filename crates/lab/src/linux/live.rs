@@ -34,7 +34,8 @@ pub fn live(
     let topology = &experiment.plan.topology;
     let struck = experiment.plan.faults.iter().filter(|fault| !is_carried(topology, fault)).cloned();
     let struck: Vec<FaultPlan> = struck.collect();
-    if fabric.lines != lines::of(experiment, fabric.host_rate.is_none()) {
+    let reorder = fabric.lines.first().and_then(|line| line.reorder);
+    if fabric.lines != lines::of(experiment, fabric.host_rate.is_none(), reorder) {
         return Err(other(name, fabric));
     }
     let mut moments = moments(fabric, topology, &struck).map_err(LinuxError)?;

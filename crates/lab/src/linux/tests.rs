@@ -50,12 +50,13 @@ fn a_scenario_becomes_hosts_switches_and_rates() {
 
 #[test]
 fn a_rate_on_the_command_line_replaces_all_rates_and_what_follows_from_them() {
-    let options = Options { rate: Some("100Mbps".into()), unshaped: false };
+    let options = Options { rate: Some("100Mbps".into()), unshaped: false, reorder: None };
     let slow = of(TWO_PLANES, &["fabric.queue=1 BDP", "fabric.uplink_rate=400 Mbps"], &options).expect("a fabric");
     assert_eq!((slow.host_rate, slow.uplink_rate, slow.node_rate), (Some(100_000_000), Some(100_000_000), 200_000_000));
     let fast = of(TWO_PLANES, &["fabric.queue=1 BDP"], &Options::default()).expect("a fabric");
     assert!(slow.base_rtt_ns > fast.base_rtt_ns * 3);
-    let free = of(TWO_PLANES, &["fabric.rate=800 Gbps"], &Options { rate: None, unshaped: true }).expect("a fabric");
+    let free = of(TWO_PLANES, &["fabric.rate=800 Gbps"], &Options { rate: None, unshaped: true, reorder: None })
+        .expect("a fabric");
     assert_eq!((free.host_rate, free.uplink_rate, free.node_rate), (None, None, 10_000_000_000));
     assert!(build(&free).iter().all(|step| step.tool != Tool::Tc));
 }
@@ -70,8 +71,16 @@ fn what_namespaces_cannot_be_is_said_with_a_remedy() {
         (vec!["fabric.planes=10", "fabric.routing=hashed"], no(), "a node has at most 8 planes"),
         (vec!["fabric.bundle=2"], no(), "parallel links cannot be told apart"),
         (vec!["fabric.hots=3"], no(), "did you mean `hosts`?"),
-        (vec![], Options { rate: Some("500".into()), unshaped: false }, "--rate = 500: a rate needs a unit"),
-        (vec![], Options { rate: Some("2 Gbps".into()), unshaped: false }, "faster than software carries"),
+        (
+            vec![],
+            Options { rate: Some("500".into()), unshaped: false, reorder: None },
+            "--rate = 500: a rate needs a unit",
+        ),
+        (
+            vec![],
+            Options { rate: Some("2 Gbps".into()), unshaped: false, reorder: None },
+            "faster than software carries",
+        ),
     ] {
         let problems = of(TWO_PLANES, &sets, &options).expect_err(said);
         assert!(problems.to_string().contains(said), "{sets:?}: {problems}");
@@ -291,7 +300,7 @@ fn ports_that_mark_and_trim_have_classes_and_a_program_made_for_their_numbers() 
     assert!(plain.notes.contains(&"trimming: off, there is no clang".to_string()), "{:?}", plain.notes);
     assert!(!plain.node_file(0).trimming && build(&plain).iter().all(|step| step.tool != Tool::Clang));
     // And so it is where nothing can wait.
-    let free = Options { rate: None, unshaped: true };
+    let free = Options { rate: None, unshaped: true, reorder: None };
     let free = of(TWO_PLANES, &["fabric.trimming=true", "fabric.ecn=true"], &free).expect("a fabric");
     assert!(!free.has_program() && free.notes.iter().any(|note| note.starts_with("trimming: off")));
 }
@@ -378,4 +387,66 @@ fn the_scenario_of_the_repository_can_be_built() {
     let experiment = scenario.check().expect("it is right");
     let report = crate::run(&experiment, &strandway_sim::Control::new()).report;
     assert!(report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
+}
+
+const TWO_SITES: &str = "[fabric]\nkind = \"sites\"\nhosts_per_site = 2\nplanes = 2\nbundle = 2\nrate = \"200 Mbps\"\n\
+    long_latency = \"25 ms\"\nlong_rate = \"50 Mbps\"\nlong_queue = \"20 ms\"\nloss = 0.01\nburst = \"2 ms\"\nloss_one_way = true\n\
+    [profile]\nname = \"mrc\"\n[workload]\nsize = \"1 MB\"\n";
+
+#[test]
+fn two_sites_become_delay_lines_in_the_switches_between_them() {
+    let fabric = of(TWO_SITES, &PLAIN, &Options::default()).expect("a fabric");
+    assert_eq!((fabric.planes, fabric.hosts, fabric.t0s(), fabric.t1s), (2, 4, 2, 2));
+    assert_eq!((fabric.host_rate, fabric.uplink_rate, fabric.node_rate), (Some(100_000_000), None, 200_000_000));
+    // 25 ms there and back, and short cables.
+    assert!((50_000_000..52_000_000).contains(&fabric.base_rtt_ns), "{}", fabric.base_rtt_ns);
+    let names: Vec<&str> = fabric.lines.iter().map(|line| line.name.as_str()).collect();
+    let wanted = ["site0.p0->site1.p0", "site0.p0->site1.p0#1", "site0.p1->site1.p1", "site0.p1->site1.p1#1"];
+    assert_eq!(names, wanted);
+    let line = &fabric.lines[3];
+    assert_eq!((line.latency_ns, line.rate, line.queue), (25_000_000, Some(50_000_000), 125_000));
+    assert_eq!((line.loss[0].share, line.loss[0].burst_ns, line.loss[1].share), (0.01, Some(2_000_000), 0.0));
+
+    let steps = build(&fabric);
+    let cables: Vec<String> = steps.iter().filter(|s| s.namespace.is_none()).flat_map(|s| s.lines.clone()).collect();
+    let at = |device: &str| cables.iter().filter(|line| line.contains(&format!(" {device} mtu 9000 netns "))).count();
+    assert_eq!((at("x"), at("y")), (4, 4), "{cables:#?}");
+    assert!(
+        cables.iter().any(|l| l.starts_with("link add u1 ") && l.ends_with("peer name y mtu 9000 netns sw-t1-p0-1"))
+    );
+    assert_eq!(lines(&steps, "sw-t1-p1-1", Tool::Ethtool), ["-K d1 tx off sg off tso off gso off gro off"]);
+    assert_eq!(lines(&steps, "sw-t0-p1-1", Tool::Ethtool).len(), 2);
+    assert_eq!(lines(&steps, "sw-t0-p1-0", Tool::Ethtool), Vec::<String>::new());
+    assert!(lines(&steps, "sw-t1-p0-0", Tool::Tc).is_empty(), "the line shapes");
+}
+
+#[test]
+fn what_delay_lines_cannot_be_is_refused() {
+    let reorder = |text: &str| Options { reorder: Some(text.into()), ..Options::default() };
+    let cases = [
+        (TWO_SITES, "fabric.sites=3", Options::default(), "more than the two that a delay line joins"),
+        (TWO_SITES, "fabric.long_rate=40 Gbps", Options::default(), "faster than a delay line carries; 2 Gbps"),
+        (TWO_SITES, "fabric.loss=0", reorder("often"), "is no share and time; write a share and a time, say 1%:200us"),
+        (TWO_SITES, "fabric.loss=0", reorder("2:1 ms"), "is no share"),
+        (TWO_PLANES, "fabric.hosts=4", reorder("1%:1ms"), "is for long links; this fabric has none"),
+    ];
+    for (text, set, options, wanted) in cases {
+        let said = of(text, &[set], &options).expect_err(wanted).to_string();
+        assert!(said.contains(wanted), "{set}: {said}");
+    }
+    let fabric = of(TWO_SITES, &[], &reorder("1 %:200 us")).expect("a fabric");
+    assert!(fabric.lines.iter().all(|line| line.reorder == Some(line::Reorder { ppm: 10_000, by_ns: 200_000 })));
+    assert!(fabric.notes.iter().any(|note| note.starts_with("order: ")), "{:?}", fabric.notes);
+}
+
+#[test]
+fn losses_of_long_links_are_the_lines_business_and_other_faults_there_are_refused() {
+    let scenario = crate::scenario::parse(TWO_SITES).expect("TOML");
+    let plan = scenario.check().expect("a scenario").plan;
+    assert!(plan.faults.iter().all(|fault| is_carried(&plan.topology, fault)) && !plan.faults.is_empty());
+    let down = format!("{TWO_SITES}\n[[faults]]\nlink = \"site0.p0->site1.p0\"\nkind = \"down\"\n");
+    let plan = crate::scenario::parse(&down).expect("TOML").check().expect("a scenario").plan;
+    let fabric = of(TWO_SITES, &[], &Options::default()).expect("a fabric");
+    let said = moments(&fabric, &plan.topology, &plan.faults[..1]).expect_err("no such fault");
+    assert!(said.contains("site0.p0->site1.p0 is a long link"), "{said}");
 }

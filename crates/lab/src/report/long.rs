@@ -60,7 +60,7 @@ pub(super) fn table(report: &Report, width: Option<usize>) -> String {
             us(Some(l.latency_us)),
             percent(l.link.utilisation),
             count(l.link.packets),
-            bytes(l.link.queue_max_bytes),
+            if report.is_simulated() { bytes(l.link.queue_max_bytes) } else { "–".to_string() },
             bytes(l.queue_bytes),
             count(l.link.trimmed),
             count(l.link.dropped),

@@ -26,6 +26,10 @@ pub struct Benched {
     pub rate: f64,
     /// What the line says of the direction of the datagrams.
     pub carried: Carried,
+    /// Datagrams that arrived before the line's latency was over, which none should.
+    pub early: u64,
+    /// Datagrams that arrived behind one that was sent later.
+    pub overtaken: u64,
     /// By how much datagrams took longer than the line's latency, in nanoseconds: median, 99th percentile, longest.
     pub beyond_ns: [u64; 3],
 }
@@ -70,17 +74,19 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
     let began = Instant::now();
     let payload = mtu - HEADERS;
     let latency = Duration::from_nanos(line.latency_ns);
-    let (sent, took, mut delays) = std::thread::scope(|scope| -> Result<_, LinuxError> {
+    let (sent, took, mut delays, overtaken) = std::thread::scope(|scope| -> Result<_, LinuxError> {
         let receiver = scope.spawn(move || {
-            let (mut room, mut delays) = (vec![0; 1 << 16], Vec::new());
+            let (mut room, mut delays, mut newest, mut overtaken) = (vec![0; 1 << 16], Vec::new(), 0, 0u64);
             loop {
                 match to.recv(&mut room) {
                     Ok(length) if length >= 8 => {
                         let at = u64::from_le_bytes(room[..8].try_into().expect("eight bytes"));
+                        overtaken += u64::from(at < newest);
+                        newest = newest.max(at);
                         delays.push((began.elapsed().as_nanos() as u64).saturating_sub(at));
                     }
                     Ok(_) => {}
-                    Err(_) if began.elapsed() > length + latency => return delays,
+                    Err(_) if began.elapsed() > length + latency => return (delays, overtaken),
                     Err(_) => {}
                 }
             }
@@ -98,8 +104,8 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
             sent += 1;
         }
         let took = began.elapsed();
-        let delays = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((sent, took, delays))
+        let (delays, overtaken) = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((sent, took, delays, overtaken))
     })?;
     std::thread::sleep(Duration::from_millis(200));
     let carried = carrying.carried()[0][0];
@@ -108,21 +114,29 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
         let index = ((delays.len() as f64 * share) as usize).min(delays.len().saturating_sub(1));
         delays.get(index).map_or(0, |delay| delay.saturating_sub(line.latency_ns))
     };
+    let early = delays.iter().filter(|delay| **delay < line.latency_ns).count() as u64;
     let beyond_ns = [at(0.5), at(0.99), at(1.0)];
     let rate = sent as f64 * mtu as f64 * 8.0 / took.as_secs_f64();
-    Ok(Benched { sent, arrived: delays.len() as u64, rate, carried, beyond_ns })
+    Ok(Benched { sent, arrived: delays.len() as u64, rate, carried, early, overtaken, beyond_ns })
 }
 
 fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
     let [a, line, b] = &row.0;
     let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
     carry_out(&here(row.0.iter().map(|space| format!("netns add {space}")).collect()))?;
+    for space in &row.0 {
+        // No addresses by themselves, and nobody to ask for routers.
+        let lines = vec!["net/ipv6/conf/default/addr_gen_mode 1".to_string()];
+        carry_out(&Step { namespace: Some(space.clone()), tool: Tool::Sysctl, lines })?;
+    }
     let cable = |host: &str, address: &str, end: &str| {
         format!("link add p0 mtu {mtu} address {address} netns {host} type veth peer name {end} mtu {mtu} netns {line}")
     };
     carry_out(&here(vec![cable(a, "02:00:00:00:00:01", "x"), cable(b, "02:00:00:00:00:02", "y")]))?;
     for (space, own, peer, mac) in [(a, "fd00::1", "fd00::2", 2), (b, "fd00::2", "fd00::1", 1)] {
         let lines = vec![
+            // Nobody asks for groups, so that only datagrams cross.
+            "link set p0 multicast off".to_string(),
             "link set p0 up".to_string(),
             format!("addr add {own}/64 dev p0 nodad"),
             format!("neigh replace {peer} lladdr 02:00:00:00:00:0{mac} dev p0 nud permanent"),

@@ -103,8 +103,8 @@ mod tests {
         let mut carrier = Carrier::new(&line(), 0, 0);
         let fates: Vec<Fate> = (0..40).map(|_| carrier.take(Time::ZERO, 1226)).collect();
         let kept = fates.iter().filter(|f| matches!(f, Fate::Due(_))).count();
-        // The first one begins at once; 30,000 B hold the ones behind it.
-        assert_eq!(kept, 1 + (30_000 - 1226) / 1250 + 1);
+        // Behind n frames of 1,250 B on the wire there is room while n * 1,250 + 1,226 fit.
+        assert_eq!(kept, (30_000 - 1226) / 1250 + 1);
         assert_eq!(fates.iter().filter(|f| **f == Fate::Dropped).count(), 40 - kept);
         assert!(matches!(carrier.take(Time(10_000_000), 1226), Fate::Due(_)), "one has left meanwhile");
     }
