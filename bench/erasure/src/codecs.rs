@@ -24,11 +24,13 @@ pub(crate) trait Codec {
 pub(crate) fn all(k: usize, m: usize) -> Vec<Box<dyn Codec>> {
     let mut all: Vec<Box<dyn Codec>> = Vec::new();
     for kernel in Kernel::ALL.into_iter().filter(|k| k.available()) {
-        all.push(Box::new(Ours::new(Code::mds(k, m).expect("a code"), kernel, false)));
+        all.push(Box::new(Ours::new(Code::mds(k, m).expect("a code"), kernel, k)));
     }
-    all.push(Box::new(Ours::new(Code::mds(k, m).expect("a code"), Kernel::best(), true)));
+    for at_once in [1, 2, 4, 8] {
+        all.push(Box::new(Ours::new(Code::mds(k, m).expect("a code"), Kernel::best(), at_once)));
+    }
     for kernel in Kernel::ALL.into_iter().filter(|k| k.available()) {
-        all.push(Box::new(Ours::new(Code::xor(k, m).expect("a code"), kernel, false)));
+        all.push(Box::new(Ours::new(Code::xor(k, m).expect("a code"), kernel, k)));
     }
     #[cfg(feature = "isal")]
     all.push(Box::new(isal::Isal::new(k, m)));
@@ -41,22 +43,26 @@ pub(crate) fn all(k: usize, m: usize) -> Vec<Box<dyn Codec>> {
 struct Ours {
     encoder: Encoder,
     decoder: Decoder,
-    /// Encode by adding each piece of data on its own; rebuild another pattern each time.
-    single: bool,
+    /// Pieces of data that are added to the parity at once. With less than all, rebuild another pattern each time as well.
+    at_once: usize,
     turn: usize,
 }
 
 impl Ours {
-    fn new(code: Code, kernel: Kernel, single: bool) -> Ours {
+    fn new(code: Code, kernel: Kernel, at_once: usize) -> Ours {
         let encoder = Encoder::with_kernel(code, kernel).expect("available");
-        Ours { encoder, decoder: Decoder::with_kernel(code, kernel).expect("available"), single, turn: 0 }
+        Ours { encoder, decoder: Decoder::with_kernel(code, kernel).expect("available"), at_once, turn: 0 }
     }
 }
 
 impl Codec for Ours {
     fn name(&self) -> String {
-        let single = if self.single { ", piece by piece, new patterns" } else { "" };
-        format!("{} {}{single}", self.encoder.code(), self.encoder.kernel())
+        let code = self.encoder.code();
+        let steps = match self.at_once {
+            all if all == code.data() => String::new(),
+            some => format!(", {some} at once, new patterns"),
+        };
+        format!("{code} {}{steps}", self.encoder.kernel())
     }
 
     fn run(&mut self, operation: Operation, pieces: &mut [&mut [u8]]) {
@@ -65,17 +71,17 @@ impl Codec for Ours {
         match operation {
             Operation::Encode => {
                 let data: Vec<&[u8]> = data.iter().map(|d| &**d).collect();
-                if self.single {
+                if self.at_once < k {
                     parity.iter_mut().for_each(|p| p.fill(0));
-                    for piece in 0..k {
-                        self.encoder.add(piece, &data[piece..=piece], parity).expect("sizes fit");
+                    for (i, pieces) in data.chunks(self.at_once).enumerate() {
+                        self.encoder.add(i * self.at_once, pieces, parity).expect("sizes fit");
                     }
                 } else {
                     self.encoder.encode(&data, parity).expect("sizes fit");
                 }
             }
             Operation::Rebuild(lost) => {
-                self.turn += usize::from(self.single);
+                self.turn += usize::from(self.at_once < k);
                 let missing = (0..lost).map(|i| (self.turn + i) % k);
                 let present = missing.fold(Pieces::all(pieces.len()), Pieces::without);
                 let (data, parity) = pieces.split_at_mut(k);

@@ -104,7 +104,7 @@ fn any_of(one: f64, mut count: u64) -> f64 {
 }
 
 /// `base` to a whole power.
-fn power(mut base: f64, mut exponent: u32) -> f64 {
+fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
         if exponent % 2 == 1 {
@@ -315,15 +315,13 @@ impl Completion {
         if self.at_most(low) >= share {
             return low;
         }
-        // Rounds until the share is reached; then halves.
-        let mut high = low + self.round;
-        for _ in 0..ROUNDS_MAX {
-            if self.at_most(high) >= share {
-                break;
-            }
-            (low, high) = (high, high + self.round);
+        // Steps that double until the share is reached; then halves.
+        let (mut step, mut high) = (self.round, low + self.round);
+        while self.at_most(high) < share && step.is_finite() {
+            step *= 2.0;
+            (low, high) = (high, high + step);
         }
-        for _ in 0..40 {
+        for _ in 0..64 {
             let middle = (low + high) / 2.0;
             if self.at_most(middle) >= share { high = middle } else { low = middle }
         }
@@ -397,12 +395,12 @@ impl Completion {
         }
         // Chunk `d` before the last has had `floor((delay + d T) / round)` rounds; `counted` of them have been accounted for.
         let chunk_time = self.transfer.chunk_time;
-        let mut rounds = (delay / self.round) as u32;
+        let mut rounds = (delay / self.round) as u64;
         let mut lost = power(self.transfer.loss, rounds + 1);
         let (mut later, mut counted) = (0.0, 0);
         while counted < chunks {
             // The first chunk that has had more rounds.
-            let next = (f64::from(rounds + 1) * self.round - delay) / chunk_time;
+            let next = ((rounds + 1) as f64 * self.round - delay) / chunk_time;
             let mut end = next as u64;
             end += u64::from((end as f64) < next);
             let end = end.clamp(counted, chunks);

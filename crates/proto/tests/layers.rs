@@ -93,6 +93,23 @@ fn the_lower_crates_need_nothing_from_outside() {
 }
 
 #[test]
+fn unsafe_is_forbidden_but_for_the_kernels_of_erasure() {
+    let crates: PathBuf = [env!("CARGO_MANIFEST_DIR"), ".."].iter().collect();
+    let workspace = std::fs::read_to_string(crates.join("../Cargo.toml")).expect("the workspace's manifest");
+    assert!(workspace.contains("unsafe_code = \"forbid\""));
+    for (name, text) in &manifests() {
+        assert_eq!(text.contains("[lints]\nworkspace = true"), name != "erasure", "{name}: the workspace's lints");
+    }
+    assert!(manifests()["erasure"].contains("unsafe_code = \"deny\""));
+    let allowing = std::fs::read_dir(crates.join("erasure/src")).expect("sources").filter_map(|entry| {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.contains("allow(unsafe_code)").then(|| path.file_name().map(|name| name.to_string_lossy().into_owned()))?
+    });
+    assert_eq!(allowing.collect::<Vec<_>>(), ["kernel.rs"], "and what is below it");
+}
+
+#[test]
 fn a_manifest_is_read_as_cargo_reads_it() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\nstrandway-proto.workspace = true\n# no = 1\n\n\
         [target.'cfg(unix)'.dependencies]\nstrandway-sim = { path = \"..\" }\n[dependencies.strandway-lab]\npath = \"y\"\n\

@@ -1,6 +1,23 @@
 //! Kernels for x86-64. The loops are one macro; each kernel adds its vectors.
 #![allow(unsafe_code)]
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+/// How far ahead inputs are prefetched. Pieces of a packet are too short for the processor to see streams in sixteen of them:
+/// measured, 256 B make encoding from memory half as fast again, 1,024 B do not.
+const AHEAD: usize = 256;
+
+/// Asks for the cache line at an address, which need not exist.
+#[inline]
+fn prefetch(address: *const u8) {
+    // Newer compilers know the call to be safe.
+    #[allow(unused_unsafe)]
+    // SAFETY: a prefetch reads nothing and never faults.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+}
+
 /// The loops of a kernel. In scope must be: `WIDTH`, the bytes of a `Vector`; `Table`, a constant to multiply with; `load`, `store`,
 /// `zero`, `add`; `split`, which prepares an input, and `product` of that and a table.
 macro_rules! multiply_loops {
@@ -53,6 +70,7 @@ macro_rules! multiply_loops {
                     }
                 }
                 for (pair, tables) in pairs.iter().zip(table_pairs) {
+                    pair.iter().for_each(|piece| prefetch(piece.as_ptr().wrapping_add(at + AHEAD)));
                     let [a, b] = [split(vector(pair[0], at)), split(vector(pair[1], at))];
                     for (sum, (for_a, for_b)) in sums.iter_mut().zip(tables[0].iter().zip(&tables[1])) {
                         *sum = add(*sum, add(product(&a, for_a), product(&b, for_b)));

@@ -107,4 +107,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     ] {
         assert!(said.contains(part), "{part} in\n{said}");
     }
+    let inquiry = Inquiry { size: "9000 TB".into(), payload: "64 B".into(), ..usual() };
+    let said = ask(&inquiry).expect_err("unsound").to_string();
+    assert!(said.contains("chunks are more than") && said.contains("--size"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! Table look-ups by shuffling vectors of 32 bytes: a product is the sum of the products with both halves of each byte.
 
+use super::{AHEAD, prefetch};
 use crate::kernel::LANES;
 use std::arch::x86_64::{
     __m256i as Vector, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,

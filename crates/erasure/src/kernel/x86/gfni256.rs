@@ -1,6 +1,7 @@
 //! GFNI on vectors of 32 bytes, for processors without AVX-512.
 
 use super::avx2::{WIDTH, add, load, store, zero};
+use super::{AHEAD, prefetch};
 use crate::kernel::LANES;
 use std::arch::x86_64::{__m256i as Vector, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x};
 

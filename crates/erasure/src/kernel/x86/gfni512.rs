@@ -1,5 +1,6 @@
 //! GFNI on vectors of 64 bytes.
 
+use super::{AHEAD, prefetch};
 use crate::kernel::LANES;
 use std::arch::x86_64::{
     __m512i as Vector, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_set1_epi64, _mm512_setzero_si512,
