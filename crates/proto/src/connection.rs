@@ -32,8 +32,8 @@ fn header_of(segment: &Segment) -> Header {
     let wait = Wait::default();
     match segment.whole {
         None => Header::Data(Data { psn: Psn::new(psn), message, offset, length, wait }),
-        Some(Whole { packet, packets, tail, parity }) => {
-            Header::Part(Part { sequence: psn as u32, message, packet, packets, tail, length, wait, parity })
+        Some(Whole { packet, packets, tail, parity, plan }) => {
+            Header::Part(Part { sequence: psn as u32, message, packet, packets, tail, length, wait, parity, plan })
         }
     }
 }

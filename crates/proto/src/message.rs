@@ -45,6 +45,8 @@ pub struct Whole {
     pub tail: u16,
     /// Is it parity?
     pub parity: bool,
+    /// The number of the plan by which the message is cut and coded.
+    pub plan: u8,
 }
 
 #[derive(Clone, Copy, Debug)]

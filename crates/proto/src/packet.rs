@@ -281,6 +281,8 @@ pub struct Part {
     pub wait: Wait,
     /// Is it parity, rather than a piece of the message itself?
     pub parity: bool,
+    /// The number of the plan by which the message is cut and coded: 0 where a profile has only one.
+    pub plan: u8,
 }
 
 /// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.

@@ -263,10 +263,10 @@ impl ReliabilityConfig {
         }
     }
 
-    /// How a message of so many packets is cut, if this is an erasure code.
-    pub fn coded_layout(&self, packets: u32) -> Option<Layout> {
-        let scheme = self.scheme()?;
-        scheme.code.map(|_| scheme.layout(packets))
+    /// How a message of so many packets is cut by the plan of that number, if that has an erasure code.
+    pub fn coded_layout(&self, plan: u8, packets: u32) -> Option<Layout> {
+        let plan = self.scheme()?.plan(plan)?;
+        plan.code.map(|_| plan.layout(packets))
     }
 
     /// SDR-RDMA's repair scheme, if it is one.

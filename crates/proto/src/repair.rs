@@ -73,50 +73,68 @@ parameters! {
     }
 }
 
-/// What a scheme is, in one: the receiver's and the sender's half are made of it.
+/// How a message is cut and coded. Its packets tell the number of their plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Scheme {
+pub(crate) struct Plan {
+    /// Packets of a chunk.
     pub(crate) chunk: u32,
-    pub(crate) alpha: f64,
-    pub(crate) late: Span,
     /// Chunks that may overtake; `None` without NACKs.
     pub(crate) reorder: Option<u32>,
     pub(crate) code: Option<Code>,
+    /// Submessages of a group.
     pub(crate) group: u32,
+}
+
+impl Plan {
+    /// The layout of a message of so many packets.
+    pub(crate) fn layout(&self, packets: u32) -> Layout {
+        Layout::new(packets, self.chunk, self.code, self.group)
+    }
+}
+
+/// What a scheme is, in one: the receiver's and the sender's half are made of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scheme {
+    pub(crate) alpha: f64,
+    pub(crate) late: Span,
     pub(crate) beta: f64,
     pub(crate) faithful: bool,
+    plan: Plan,
 }
 
 impl From<&SdrSrConfig> for Scheme {
     fn from(config: &SdrSrConfig) -> Scheme {
         let SdrSrConfig { chunk, alpha, late } = *config;
-        Scheme { chunk, alpha, late, reorder: None, code: None, group: 1, beta: 0.0, faithful: false }
+        let plan = Plan { chunk, reorder: None, code: None, group: 1 };
+        Scheme { alpha, late, beta: 0.0, faithful: false, plan }
     }
 }
 
 impl From<&SdrNackConfig> for Scheme {
     fn from(config: &SdrNackConfig) -> Scheme {
         let SdrNackConfig { chunk, alpha, late, reorder } = *config;
-        Scheme { reorder: Some(reorder), ..Scheme::from(&SdrSrConfig { chunk, alpha, late }) }
+        let plan = Plan { chunk, reorder: Some(reorder), code: None, group: 1 };
+        Scheme { alpha, late, beta: 0.0, faithful: false, plan }
     }
 }
 
 impl Scheme {
     pub(crate) fn coded(config: &SdrCodeConfig, kind: CodeKind) -> Scheme {
         let SdrCodeConfig { k, m, chunk, group, beta, alpha, late, striped, faithful } = *config;
-        let code = Some(Code { kind, k, m, striped });
-        Scheme { chunk, alpha, late, reorder: None, code, group, beta, faithful }
+        let plan = Plan { chunk, reorder: None, code: Some(Code { kind, k, m, striped }), group };
+        Scheme { alpha, late, beta, faithful, plan }
     }
 
-    /// The layout of a message of so many packets.
-    pub(crate) fn layout(&self, packets: u32) -> Layout {
-        Layout::new(packets, self.chunk, self.code, self.group)
+    /// The plan of that number, if there is one.
+    #[inline]
+    pub(crate) fn plan(&self, number: u8) -> Option<Plan> {
+        (number == 0).then_some(self.plan)
     }
 
     /// The times that both halves wait.
     pub(crate) fn timing(&self, transport: &TransportConfig, environment: &Environment) -> timers::Timing {
         let packet = environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header)));
-        timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk), self)
+        timers::Timing::new(environment.base_rtt, packet * u64::from(self.plan.chunk), self)
     }
 
     /// The first retransmission timeout.

@@ -60,6 +60,7 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         length: 1,
         wait: Wait::default(),
         parity: false,
+        plan: 0,
     };
     let kinds = [
         ("data_first", data(0, 4096), Flags::ACK_REQUEST),

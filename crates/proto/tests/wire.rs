@@ -61,10 +61,10 @@ fn header() -> impl Strategy<Value = Header> {
 
 fn part() -> impl Strategy<Value = Part> {
     let sequence = prop_oneof![Just(0), Just(SEQUENCES - 1), 0..SEQUENCES];
-    (sequence, any::<[u32; 3]>(), any::<u16>(), 0u16..60_000, any::<bool>()).prop_map(
-        |(sequence, [message, packet, packets], tail, length, parity)| {
+    (sequence, any::<[u32; 3]>(), any::<u16>(), 0u16..60_000, any::<(bool, u8)>()).prop_map(
+        |(sequence, [message, packet, packets], tail, length, (parity, plan))| {
             let (message, wait) = (MessageId(message), Wait::default());
-            Part { sequence, message, packet, packets, tail, length, wait, parity }
+            Part { sequence, message, packet, packets, tail, length, wait, parity, plan }
         },
     )
 }

@@ -175,7 +175,7 @@ pub(crate) struct Session {
     credits_told: u32,
     /// The peer's messages that have begun to arrive.
     incoming: Incoming,
-    /// Parity, if the profile has an erasure code.
+    /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
     header: Vec<u8>,
     /// Payload bytes of a full packet.

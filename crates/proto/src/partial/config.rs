@@ -67,7 +67,15 @@ impl PartialSender {
             return Err(Busy);
         }
         let (packets, tail) = self.table.cut(message.bytes);
-        self.table.begin(Stretch { message: message.id, parity: false, first: 0, packets, whole: packets, tail })
+        self.table.begin(Stretch {
+            message: message.id,
+            parity: false,
+            plan: 0,
+            first: 0,
+            packets,
+            whole: packets,
+            tail,
+        })
     }
 
     /// These chunks of a stream are to leave; `again` if they did before, so that they go first.
@@ -87,7 +95,8 @@ impl PartialSender {
             && let Some(message) = self.waiting.pop_front()
         {
             let (packets, tail) = self.table.cut(message.bytes);
-            let stretch = Stretch { message: message.id, parity: false, first: 0, packets, whole: packets, tail };
+            let stretch =
+                Stretch { message: message.id, parity: false, plan: 0, first: 0, packets, whole: packets, tail };
             let Ok(sequence) = self.table.begin(stretch) else { unreachable!("there is a slot") };
             self.table.push(sequence, 0, packets, false);
             self.one_shots.push_back((sequence, message));
@@ -230,7 +239,7 @@ impl Receiver for PartialReceiver {
     }
     fn on_part(&mut self, _: Time, part: &Part, flags: Flags) -> Result<Arrival, Invalid> {
         self.table.check(part)?;
-        if part.parity || flags.has(Flags::TRIMMED) {
+        if part.parity || part.plan > 0 || flags.has(Flags::TRIMMED) {
             return Ok(Arrival::default());
         }
         let placed = self.table.place(self.table.full(part.sequence), part.packet, part.packets, part.message)?;

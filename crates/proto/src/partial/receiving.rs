@@ -98,9 +98,8 @@ impl ReceiveTable {
     }
 
     /// Opens the receive of a stretch that has begun to arrive, where receives are posted by rule rather than one by one. False if
-    /// its slot is taken, or it is over.
-    pub fn open(&mut self, sequence: u64, packets: u32) -> bool {
-        let chunk = self.chunk;
+    /// its slot is taken, or it is over. `chunk`: packets of its chunks.
+    pub fn open(&mut self, sequence: u64, packets: u32, chunk: u32) -> bool {
         let slot = self.slot_mut(sequence);
         if slot.open.is_some() || slot.last.is_some_and(|last| last.sequence >= sequence) {
             return false;

@@ -12,6 +12,8 @@ pub struct Stretch {
     pub message: MessageId,
     /// Is it parity?
     pub parity: bool,
+    /// The number of the plan by which the message is cut.
+    pub plan: u8,
     /// Its first packet, as the message's packets (or its parity's) are counted.
     pub first: u32,
     /// How many packets it has.
@@ -169,7 +171,7 @@ impl SendTable {
         let mtu = self.mtu;
         let Some(out) = self.get_mut(sequence) else { unreachable!("runs of a stretch end with it") };
         out.queued -= 1;
-        let Stretch { message, parity, first, whole, tail, .. } = out.stretch;
+        let Stretch { message, parity, plan, first, whole, tail, .. } = out.stretch;
         let at = first + packet;
         let last = !parity && at + 1 == whole;
         Some(Segment {
@@ -179,7 +181,7 @@ impl SendTable {
             length: if last { tail } else { mtu as u16 },
             last,
             again,
-            whole: Some(Whole { packet: at, packets: whole, tail, parity }),
+            whole: Some(Whole { packet: at, packets: whole, tail, parity, plan }),
         })
     }
 

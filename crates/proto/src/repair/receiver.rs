@@ -1,17 +1,17 @@
 //! The receiver of a repair scheme: looks at bitmaps, acknowledges, names what is lost, and says when a message is whole or can be
 //! rebuilt.
 
-use super::Scheme;
 use super::acknowledge::Acknowledger;
 use super::holes::{Holes, Report};
 use super::layout::{Group, Layout};
 use super::timers::{SECOND_COPY, Timing};
+use super::{Plan, Scheme};
 use crate::environment::{Environment, TransportConfig};
 use crate::letter::{Have, Letter};
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId, SackBits};
 use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
 use crate::reliability::{Arrival, Invalid, Receiver};
-use crate::units::{Span, Time};
+use crate::units::{Bytes, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Letters that wait to leave at the most; beyond it the newest are dropped, as a network may do. Ours.
@@ -38,14 +38,14 @@ struct Gathering {
 }
 
 impl Gathering {
-    fn new(now: Time, scheme: &Scheme, sizes: Group) -> Gathering {
-        let coded = if scheme.code.is_some() { sizes.submessages as usize } else { 0 };
+    fn new(now: Time, plan: &Plan, sizes: Group) -> Gathering {
+        let coded = if plan.code.is_some() { sizes.submessages as usize } else { 0 };
         Gathering {
             have: vec![0; coded],
             repaired: vec![false; coded],
             unrepaired: sizes.submessages,
             acknowledger: Acknowledger::new(sizes.chunks),
-            holes: scheme.reorder.map(|reorder| Holes::new(now, reorder)),
+            holes: plan.reorder.map(|reorder| Holes::new(now, reorder)),
             repairing: false,
             report_at: Time::NEVER,
             sizes,
@@ -56,6 +56,8 @@ impl Gathering {
 /// A message that has begun to arrive.
 #[derive(Debug)]
 struct Incoming {
+    plan: Plan,
+    number: u8,
     layout: Layout,
     packets: u32,
     bytes: u64,
@@ -121,6 +123,8 @@ pub struct EndedGroup {
 #[derive(Debug)]
 pub struct RepairReceiver {
     scheme: Scheme,
+    /// Chunks that may overtake one by another port, on top of what the plan says.
+    overtaking: u32,
     table: ReceiveTable,
     timing: Timing,
     /// Time of a packet at line rate.
@@ -153,12 +157,12 @@ fn push(letters: &mut VecDeque<Letter>, letter: Letter) {
 impl RepairReceiver {
     pub(crate) fn new(scheme: Scheme, transport: &TransportConfig, environment: &Environment) -> RepairReceiver {
         let timing = scheme.timing(transport, environment);
-        let reorder = scheme.reorder.map(|chunks| chunks + 2 * u32::from(environment.ports));
         RepairReceiver {
-            scheme: Scheme { reorder, ..scheme },
-            table: ReceiveTable::new(transport.mtu, scheme.chunk),
+            scheme,
+            overtaking: 2 * u32::from(environment.ports),
+            table: ReceiveTable::new(transport.mtu, 1),
             timing,
-            packet: Span(timing.chunk.0 / u64::from(scheme.chunk)),
+            packet: environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header))),
             mtu: u64::from(transport.mtu),
             incoming: BTreeMap::new(),
             whole: BTreeMap::new(),
@@ -178,6 +182,12 @@ impl RepairReceiver {
         self.table.progress(sequence)
     }
 
+    /// The plan of that number, for this receiver.
+    fn plan(&self, number: u8) -> Option<Plan> {
+        let plan = self.scheme.plan(number)?;
+        Some(Plan { reorder: plan.reorder.map(|chunks| chunks + self.overtaking), ..plan })
+    }
+
     /// From now on groups that are over are kept until they are taken.
     pub fn keep_ended(&mut self) {
         self.ended.get_or_insert_default();
@@ -191,14 +201,19 @@ impl RepairReceiver {
 
     /// The receive of a stretch is posted, if its slot is free: receives of a scheme are posted by rule. False if the part belongs
     /// to no message that there can be.
-    fn post(&mut self, now: Time, part: &Part, sequence: u64, first: u64, layout: Layout, packets: u32) -> bool {
+    fn post(&mut self, now: Time, part: &Part, sequence: u64, first: u64, plan: Plan, packets: u32) -> bool {
         let message = { part.message }.0;
-        let fits = |known: &Incoming| known.first == first && known.packets == part.packets;
-        if self.incoming.get(&message).is_some_and(|known| !fits(known)) || !self.table.open(sequence, packets) {
+        let fits =
+            |known: &Incoming| known.first == first && known.packets == part.packets && known.number == part.plan;
+        if self.incoming.get(&message).is_some_and(|known| !fits(known))
+            || !self.table.open(sequence, packets, plan.chunk)
+        {
             return false;
         }
         self.incoming.entry(message).or_insert_with(|| Incoming {
-            layout,
+            plan,
+            number: part.plan,
+            layout: plan.layout(part.packets),
             packets: part.packets,
             bytes: u64::from(part.packets - 1) * self.mtu + u64::from(part.tail),
             first,
@@ -235,16 +250,15 @@ impl RepairReceiver {
         chunk: Option<u32>,
         duplicate: Option<u32>,
     ) {
-        let RepairReceiver { scheme, table, timing, letters, incoming, .. } = self;
+        let RepairReceiver { table, timing, letters, incoming, .. } = self;
         let Some(incoming) = incoming.get_mut(&message) else { return };
-        let Incoming { layout, first, .. } = *incoming;
-        let gathering =
-            incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, scheme, layout.group(group)));
+        let Incoming { layout, first, plan, .. } = *incoming;
+        let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, &plan, layout.group(group)));
         let data_at = first + u64::from(layout.place(group, false));
         let parity_at = first + u64::from(layout.place(group, true));
         let data = table.progress(data_at);
         if let Some(chunk) = duplicate {
-            if !parity && (scheme.code.is_none() || gathering.repairing) {
+            if !parity && (plan.code.is_none() || gathering.repairing) {
                 gathering.acknowledger.note(now, chunk, false, now + timing.ack_interval());
             }
         } else {
@@ -253,7 +267,7 @@ impl RepairReceiver {
                 gathering.report_at = now + timing.rto();
             }
         }
-        let over = match scheme.code {
+        let over = match plan.code {
             None => {
                 let Some(data) = data else { return };
                 if let Some(chunk) = chunk {
@@ -302,7 +316,8 @@ impl RepairReceiver {
     fn end_group(&mut self, now: Time, message: u32, group: u32) {
         let Some(incoming) = self.incoming.get_mut(&message) else { return };
         let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
-        let letter = if self.scheme.code.is_some() {
+        let coded = incoming.plan.code.is_some();
+        let letter = if coded {
             let parity_at = incoming.first + u64::from(incoming.layout.place(group, true));
             let (data, parity) = (self.table.complete(data_at, true), self.table.complete(parity_at, true));
             if let Some(ended) = &mut self.ended {
@@ -326,7 +341,7 @@ impl RepairReceiver {
         self.table.bury(data_at);
         push(&mut self.letters, letter);
         let (over, bytes) = (incoming.below == incoming.layout.groups(), incoming.bytes);
-        if over || self.scheme.code.is_none() {
+        if over || !coded {
             self.copies.push_back((now + SECOND_COPY, letter));
             self.next_at = self.next_at.min(now + SECOND_COPY);
         }
@@ -353,13 +368,14 @@ impl RepairReceiver {
 
     fn timer_of(&self, incoming: &Incoming) -> Time {
         let mut at = Time::NEVER;
+        let coded = incoming.plan.code.is_some();
         for (&group, gathering) in &incoming.groups {
             at = at.min(gathering.acknowledger.at).min(gathering.report_at);
             let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
             if let (Some(holes), Some(data)) = (&gathering.holes, self.table.progress(data_at)) {
                 at = at.min(holes.deadline(&self.timing, data));
             }
-            if self.scheme.code.is_some() && !gathering.repairing {
+            if coded && !gathering.repairing {
                 at = at.min(self.fallback_at(incoming, group));
             }
         }
@@ -367,7 +383,7 @@ impl RepairReceiver {
         let next =
             incoming.under_way().find(|&group| !incoming.is_over(group) && !incoming.groups.contains_key(&group));
         match next {
-            Some(group) if self.scheme.code.is_some() => at.min(self.fallback_at(incoming, group)),
+            Some(group) if coded => at.min(self.fallback_at(incoming, group)),
             _ => at,
         }
     }
@@ -397,7 +413,7 @@ impl RepairReceiver {
                 holes.handle_timeout(now, data_at, data, &self.timing, &mut say);
             }
         }
-        if self.scheme.code.is_some() {
+        if incoming.plan.code.is_some() {
             self.fall_back(now, &mut incoming);
         }
         incoming.next_at = self.timer_of(&incoming);
@@ -422,8 +438,8 @@ impl RepairReceiver {
             }
             let sizes = incoming.layout.group(group);
             let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
-            let scheme = &self.scheme;
-            let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, scheme, sizes));
+            let plan = incoming.plan;
+            let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, &plan, sizes));
             (gathering.repairing, gathering.report_at) = (true, now + self.timing.rto());
             let data = self.table.progress(data_at);
             let letters = &mut self.letters;
@@ -453,14 +469,15 @@ impl Receiver for RepairReceiver {
         }
         let Part { packet, packets, parity, message, .. } = *part;
         let sequence = self.table.full(part.sequence);
-        let layout = self.scheme.layout(packets);
+        let plan = self.plan(part.plan).ok_or(Invalid::BeyondWindow)?;
+        let layout = plan.layout(packets);
         let group = layout.group_of(packet, parity).ok_or(Invalid::BeyondWindow)?;
         let first = sequence.checked_sub(u64::from(layout.place(group, parity))).ok_or(Invalid::BeyondWindow)?;
         let range = if parity { layout.parity(group) } else { layout.data(group) };
         let (at, of) = (packet - range.start, range.len() as u32);
         let mut placed = self.table.place(sequence, at, of, message)?;
         if placed == Placed::NotExpected {
-            if !self.post(now, part, sequence, first, layout, of) {
+            if !self.post(now, part, sequence, first, plan, of) {
                 return Err(Invalid::BeyondWindow);
             }
             placed = self.table.place(sequence, at, of, message)?;
@@ -471,7 +488,7 @@ impl Receiver for RepairReceiver {
                 Arrival { fresh: true, duplicate: false }
             }
             Placed::Duplicate => {
-                self.gather(now, message.0, group, parity, None, Some(at / self.scheme.chunk));
+                self.gather(now, message.0, group, parity, None, Some(at / plan.chunk));
                 Arrival { fresh: false, duplicate: true }
             }
             Placed::Late { whole } => {
@@ -496,7 +513,7 @@ impl Receiver for RepairReceiver {
             (incoming.first..incoming.first + u64::from(incoming.layout.stretches())).contains(&sequence)
         };
         let letter = match self.incoming.values().find(of) {
-            Some(incoming) if self.scheme.code.is_some() => incoming.recovered(),
+            Some(incoming) if incoming.plan.code.is_some() => incoming.recovered(),
             // Timeouts of the sender see to the others.
             Some(_) => return Ok(()),
             None => Letter::Unknown { sequence: asked },

@@ -1,8 +1,8 @@
 //! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
 
-use super::Scheme;
 use super::layout::Layout;
 use super::timers::{SILENCE_MIN, SILENT_TIMEOUTS, Timing};
+use super::{Plan, Scheme};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
 use crate::letter::{Have, Letter, Missing};
@@ -47,6 +47,8 @@ struct Sending {
     parity: bool,
     chunks: u32,
     packets: u32,
+    /// Packets of a chunk.
+    size: u32,
     /// Packets that have left for the first time.
     sent: u32,
     /// Chunks that are there, and the one below which all are.
@@ -61,10 +63,10 @@ struct Sending {
 impl Sending {
     /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after all
     /// of them left. `full`: wire bytes of a full packet.
-    fn tell_chunks_apart(&mut self, size: u32, full: u64) {
+    fn tell_chunks_apart(&mut self, full: u64) {
         let mut left = std::mem::take(&mut self.in_flight);
         let states = (0..self.chunks).map(|chunk| {
-            let packets = size.min(self.packets - chunk * size);
+            let packets = self.size.min(self.packets - chunk * self.size);
             let in_flight = left.min(u64::from(packets) * full);
             left -= in_flight;
             Chunk { tries: 1, in_flight: in_flight as u32, ..UNSENT }
@@ -77,6 +79,8 @@ impl Sending {
 #[derive(Debug)]
 struct Post {
     message: Message,
+    plan: Plan,
+    number: u8,
     layout: Layout,
     packets: u32,
     tail: u16,
@@ -172,8 +176,9 @@ impl RepairSender {
             let (group, parity) = post.layout.stretch(post.begun);
             let range = if parity { post.layout.parity(group) } else { post.layout.data(group) };
             let packets = range.len() as u32;
-            let (message, whole, tail) = (post.message.id, post.packets, post.tail);
-            let stretch = Stretch { message, parity, first: range.start, packets, whole, tail };
+            let (message, whole, tail, plan) = (post.message.id, post.packets, post.tail, post.plan);
+            let first = range.start;
+            let stretch = Stretch { message, parity, plan: post.number, first, packets, whole, tail };
             let Ok(sequence) = self.table.begin(stretch) else { unreachable!("there is a slot") };
             if post.begun == 0 {
                 post.first = sequence;
@@ -184,8 +189,8 @@ impl RepairSender {
             if post.begun == post.layout.stretches() {
                 self.begun += 1;
             }
-            let chunks = chunks_of(packets, self.scheme.chunk);
-            let states = if self.scheme.code.is_none() { vec![UNSENT; chunks as usize] } else { Vec::new() };
+            let chunks = chunks_of(packets, plan.chunk);
+            let states = if plan.code.is_none() { vec![UNSENT; chunks as usize] } else { Vec::new() };
             let (sent, count, below, in_flight) = (0, 0, 0, 0);
             self.out.push_back(Some(Sending {
                 post: number,
@@ -193,6 +198,7 @@ impl RepairSender {
                 parity,
                 chunks,
                 packets,
+                size: plan.chunk,
                 sent,
                 count,
                 below,
@@ -239,9 +245,8 @@ impl RepairSender {
     /// A chunk is there. Gives what left the flight.
     fn settle(&mut self, sequence: u64, chunk: u32, settled: &mut Settled) {
         let packets_of = |s: &Sending, size: u32| size.min(s.packets - chunk * size);
-        let size = self.scheme.chunk;
         let Some(sending) = self.get_mut(sequence) else { return };
-        let packets = packets_of(sending, size);
+        let packets = packets_of(sending, sending.size);
         let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) else { return };
         state.is_there = true;
         let bytes = u64::from(std::mem::take(&mut state.in_flight));
@@ -257,7 +262,7 @@ impl RepairSender {
         let bytes = sending.in_flight + sending.states.iter().map(|s| u64::from(s.in_flight)).sum::<u64>();
         self.in_flight -= bytes;
         settled.bytes += Bytes(bytes);
-        settled.packets += sending.packets.saturating_sub(sending.count * self.scheme.chunk);
+        settled.packets += sending.packets.saturating_sub(sending.count * sending.size);
         if !sending.parity {
             let post = self.post_mut(sending.post);
             post.over += 1;
@@ -270,9 +275,9 @@ impl RepairSender {
 
     /// Both stretches of a group are over.
     fn finish_group(&mut self, post: u64, group: u32, settled: &mut Settled) {
-        let &mut Post { first, layout, .. } = self.post_mut(post);
+        let &mut Post { first, layout, plan, .. } = self.post_mut(post);
         // The data last: with them, the message may be over.
-        if self.scheme.code.is_some() {
+        if plan.code.is_some() {
             self.finish(first + u64::from(layout.place(group, true)), settled);
         }
         self.finish(first + u64::from(layout.place(group, false)), settled);
@@ -348,15 +353,16 @@ impl RepairSender {
 
     /// A chunk goes again. Where a letter says that it is lost, one that left less than a round trip ago does not.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) {
-        let (size, rtt, full) = (self.scheme.chunk, self.base_rtt, self.full);
+        let (rtt, full) = (self.base_rtt, self.full);
         let Some(sending) = self.get_mut(sequence) else { return };
+        let size = sending.size;
         let packets = size.min(sending.packets - chunk * size);
         if sending.sent < chunk * size + packets {
             // It has not left for the first time.
             return;
         }
         if sending.states.is_empty() {
-            sending.tell_chunks_apart(size, full);
+            sending.tell_chunks_apart(full);
         }
         let state = &mut sending.states[chunk as usize];
         // A chunk that is to go again waits for its turn once.
@@ -475,8 +481,21 @@ impl RepairSender {
 impl Reliability for RepairSender {
     fn open(&mut self, message: Message) {
         let (packets, tail) = self.table.cut(message.bytes);
-        let layout = self.scheme.layout(packets);
-        self.posts.push_back(Post { message, layout, packets, tail, begun: 0, first: 0, over: 0, ask_at: Time::NEVER });
+        let number = 0;
+        let plan = self.scheme.plan(number).expect("the plan of a choice");
+        let layout = plan.layout(packets);
+        self.posts.push_back(Post {
+            message,
+            plan,
+            number,
+            layout,
+            packets,
+            tail,
+            begun: 0,
+            first: 0,
+            over: 0,
+            ask_at: Time::NEVER,
+        });
         self.begin();
     }
 
@@ -501,7 +520,6 @@ impl Reliability for RepairSender {
             self.heard = now;
         }
         self.in_flight += bytes.0;
-        let size = self.scheme.chunk;
         let Some(first) = self.table.stretch(sequence).map(|stretch| stretch.first) else { return };
         let packet = whole.packet - first;
         let ask_at = now + self.timing.ask_after();
@@ -509,6 +527,7 @@ impl Reliability for RepairSender {
         if !segment.again {
             sending.sent += 1;
         }
+        let size = sending.size;
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
@@ -529,7 +548,7 @@ impl Reliability for RepairSender {
             let due = now + self.timeout_of(tries);
             self.push_timeout(due, sequence, chunk);
         }
-        if all_sent && self.scheme.code.is_some() {
+        if all_sent && self.post_mut(post).plan.code.is_some() {
             self.post_mut(post).ask_at = ask_at;
             self.ask_at = self.ask_at.min(ask_at);
         }

@@ -12,7 +12,8 @@
 //! bytes 16-19  packet within the message
 //! bytes 20-23  packets of the message
 //! bytes 24-25  payload bytes of the message's last packet
-//! bytes 26-27  zero
+//! byte 26      number of the plan by which the message is cut and coded
+//! byte 27      zero
 //! ```
 
 use super::{Reader, WireError, bare};
@@ -48,7 +49,7 @@ pub(super) fn encode(packet: &Packet, part: &Part, out: &mut Vec<u8>) -> Result<
         out.extend_from_slice(&word.to_be_bytes());
     }
     out.extend_from_slice(&{ part.tail }.to_be_bytes());
-    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&[part.plan, 0]);
     Ok(())
 }
 
@@ -70,8 +71,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
         length,
         wait: Wait::default(),
         parity: bits & PARITY != 0,
+        plan: reader.u8()?,
     };
-    reader.zeros::<2>()?;
+    reader.zeros::<1>()?;
     if part.sequence >= SEQUENCES || bits >> 4 != 0 {
         return Err(WireError::Inconsistent);
     }

@@ -23,6 +23,7 @@ fn part(sequence: u32, message: u32, packet: u32, packets: u32, tail: u16) -> Pa
         length,
         wait: Wait::default(),
         parity: false,
+        plan: 0,
     };
     Packet {
         source: HostId(0),

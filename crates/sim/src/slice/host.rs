@@ -8,7 +8,7 @@ use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Endpoint, Handled, Packet, PathId, Ports};
+use strandway_proto::{Endpoint, Handled, Letter, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
 pub(crate) struct Host {
@@ -290,8 +290,8 @@ impl Slice<'_> {
             Header::Part(part) => {
                 self.note_data(h, &packet, { part.message }.0, part.packet == 0 && !part.parity, now);
             }
-            Header::Ack(_) => self.packets.acks += 1,
-            Header::Nack(_) => self.packets.nacks += 1,
+            Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.packets.acks += 1,
+            Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.packets.nacks += 1,
             Header::Cnp => self.packets.notifications += 1,
             _ => {}
         }

@@ -16,12 +16,13 @@ struct Parity {
     bytes: Vec<u8>,
 }
 
-/// What a session with an erasure code keeps.
+/// What a session keeps whose messages may have an erasure code.
 pub(super) struct Codes {
     reliability: ReliabilityConfig,
     mtu: usize,
-    encoder: Encoder,
-    decoder: Decoder,
+    /// For each code that messages have had so far.
+    encoders: Vec<Encoder>,
+    decoders: Vec<Decoder>,
     /// The parity that leaves at present: of one group, since groups leave one after the other.
     leaving: Option<Parity>,
     /// Parity that has come, by message and group.
@@ -34,29 +35,22 @@ pub(super) struct Codes {
 const SPARE_MAX: usize = 4;
 
 impl Codes {
-    /// For a profile with an erasure code.
+    /// For a profile whose messages may have an erasure code.
     pub(super) fn new(profile: &Profile) -> Option<Codes> {
-        let code = profile.reliability.coded_layout(1)?.code()?;
-        let (k, m) = (code.k as usize, code.m as usize);
-        let code = match code.kind {
-            CodeKind::Xor => Code::xor(k, m),
-            CodeKind::Mds => Code::mds(k, m),
-        };
-        // `Config::check` has seen to it that there is such a code.
-        let code = code.ok()?;
-        Some(Codes {
+        profile.reliability.is_one_way().then(|| Codes {
             reliability: profile.reliability.clone(),
             mtu: profile.transport.mtu as usize,
-            encoder: Encoder::new(code),
-            decoder: Decoder::new(code),
+            encoders: Vec::new(),
+            decoders: Vec::new(),
             leaving: None,
             kept: BTreeMap::new(),
             spare: Vec::new(),
         })
     }
 
-    fn layout(&self, packets: u32) -> Layout {
-        self.reliability.coded_layout(packets).expect("a profile with a code")
+    /// How a part's message is cut; `None` if that has no parity.
+    fn layout(&self, part: &Part) -> Option<Layout> {
+        self.reliability.coded_layout(part.plan, part.packets)
     }
 
     /// Bytes of a chunk.
@@ -66,7 +60,7 @@ impl Codes {
 
     /// The bytes of one parity packet of a message whose bytes are `whole`.
     pub(super) fn parity(&mut self, whole: &[u8], part: &Part) -> &[u8] {
-        let layout = self.layout(part.packets);
+        let layout = self.layout(part).expect("parity belongs to a code");
         let group = layout.group_of(part.packet, true).expect("the engine sends packets that there are");
         let message = part.message;
         if !self.leaving.as_ref().is_some_and(|parity| parity.message == message && parity.group == group) {
@@ -79,19 +73,21 @@ impl Codes {
     }
 
     /// The parity of a whole group, into a buffer that is used again.
-    fn encode(&self, whole: &[u8], layout: &Layout, group: u32, mut bytes: Vec<u8>) -> Vec<u8> {
+    fn encode(&mut self, whole: &[u8], layout: &Layout, group: u32, mut bytes: Vec<u8>) -> Vec<u8> {
         let (piece, sizes) = (self.piece(layout), layout.group(group));
         let range = self.range(layout, group, whole.len() as u64);
         let data = &whole[range.start as usize..range.end as usize];
         bytes.clear();
         bytes.resize(sizes.parity as usize * piece, 0);
+        let Some(code) = code_of(layout) else { return bytes };
+        let encoder = find(&mut self.encoders, |encoder| encoder.code() == code, || Encoder::new(code));
         let mut pieces: Vec<Option<&mut [u8]>> = bytes.chunks_mut(piece).map(Some).collect();
         for s in 0..sizes.submessages {
             let of = |j: u32| chunk(data, piece, sizes.chunk(s, j));
             let data: Vec<&[u8]> = (0..sizes.data_in(s)).map(of).collect();
             let take = |r: u32| pieces[sizes.parity_chunk(s, r) as usize].take().expect("each parity chunk once");
             let mut parity: Vec<&mut [u8]> = (0..sizes.parity_in(s)).map(take).collect();
-            self.encoder.encode(&data, &mut parity).expect("pieces as the layout cuts them");
+            encoder.encode(&data, &mut parity).expect("pieces as the layout cuts them");
         }
         bytes
     }
@@ -105,7 +101,7 @@ impl Codes {
 
     /// A parity packet has come that the engine did not have.
     pub(super) fn keep(&mut self, part: &Part, payload: &[u8]) {
-        let layout = self.layout(part.packets);
+        let Some(layout) = self.layout(part) else { return };
         let Some(group) = layout.group_of(part.packet, true) else { return };
         let length = layout.group(group).parity as usize * self.piece(&layout);
         let spare = &mut self.spare;
@@ -143,6 +139,8 @@ impl Codes {
         let kept = self.kept.get(&(ended.message.0, group)).map_or(&[][..], Vec::as_slice);
         let has = |progress: &Option<Progress>, chunk: u32| progress.as_ref().is_some_and(|p| p.has_chunk(chunk));
         let rebuilt = data.len() - self.placed(ended, data.len());
+        let code = code_of(&layout)?;
+        let decoder = find(&mut self.decoders, |decoder| decoder.code() == code, || Decoder::new(code));
         let mut pieces: Vec<Option<&mut [u8]>> = data.chunks_mut(piece).map(Some).collect();
         for s in 0..sizes.submessages {
             let (count, parities) = (sizes.data_in(s), sizes.parity_in(s));
@@ -161,7 +159,7 @@ impl Codes {
             let mut data: Vec<&mut [u8]> = (0..count).map(take).collect();
             let of = |r: u32| if kept.is_empty() { kept } else { chunk(kept, piece, sizes.parity_chunk(s, r)) };
             let parity: Vec<&[u8]> = (0..parities).map(of).collect();
-            self.decoder.rebuild(&mut data, &parity, &present).ok()?;
+            decoder.rebuild(&mut data, &parity, &present).ok()?;
         }
         Some(rebuilt)
     }
@@ -173,6 +171,25 @@ impl Codes {
         let short = (last as usize + 1) * self.mtu - bytes;
         present * self.mtu - if data.has_packet(last) { short } else { 0 }
     }
+}
+
+/// The code by which the bytes of a layout are made. `Config::check` has seen to it that there is one.
+fn code_of(layout: &Layout) -> Option<Code> {
+    let code = layout.code()?;
+    let (k, m) = (code.k as usize, code.m as usize);
+    match code.kind {
+        CodeKind::Xor => Code::xor(k, m).ok(),
+        CodeKind::Mds => Code::mds(k, m).ok(),
+    }
+}
+
+/// The first of a few things that is wanted; made if there is none.
+fn find<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
+    let at = all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(make());
+        all.len() - 1
+    });
+    &mut all[at]
 }
 
 /// A chunk of a group; empty if there is none.
