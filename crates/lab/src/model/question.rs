@@ -86,9 +86,10 @@ impl Question {
         };
         // A ring moves a part per site in each step. A message without bytes is a packet, too.
         let step = bytes.div_ceil(u64::from(sites.unwrap_or(1))).max(1);
+        let chunk = u128::from(payload) * u128::from(inquiry.chunk);
         let transfer = Transfer {
-            chunks: step.div_ceil(payload * inquiry.chunk),
-            chunk_time: ((payload + header) * inquiry.chunk * 8) as f64 / rate as f64 * 1e6,
+            chunks: u128::from(step).div_ceil(chunk) as u64,
+            chunk_time: (payload + header) as f64 * inquiry.chunk as f64 * 8e6 / rate as f64,
             rtt: rtt_us,
             loss: chunk_loss(packet_loss, inquiry.chunk),
         };
