@@ -110,4 +110,6 @@ fn everything_that_is_wrong_is_said_at_once() {
     let inquiry = Inquiry { size: "9000 TB".into(), payload: "64 B".into(), ..usual() };
     let said = ask(&inquiry).expect_err("unsound").to_string();
     assert!(said.contains("chunks are more than") && said.contains("--size"), "{said}");
+    let said = ask(&Inquiry { chunk: u64::MAX, loss: "0.1".into(), ..usual() }).expect_err("unsound").to_string();
+    assert!(said.contains("a share of 1.00 is lost; ask for a smaller --chunk"), "{said}");
 }
