@@ -81,7 +81,7 @@ impl Question {
         }
         let rtt_us = match (rtt, metres) {
             (Some(rtt), _) => rtt as f64 / 1e6,
-            (None, Some(metres)) => inquiry.rule.round_trip_us(metres),
+            (None, Some(metres)) => 2.0 * inquiry.rule.latency(metres).0 as f64 / 1e6,
             (None, None) => RTT_US,
         };
         // A ring moves a part per site in each step. A message without bytes is a packet, too.
