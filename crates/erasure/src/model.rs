@@ -25,7 +25,10 @@ use crate::{Code, Scheme};
 /// Parts of a [`Completion`] that are kept at the most.
 const PARTS_MAX: usize = 64;
 
-/// Rounds of retransmission that are followed at the most; with a loss of one half, 32,768 chunks need about 25 on average.
+/// The heaviest loss that is calculated; more counts as this, since nothing arrives any more in useful time.
+pub const LOSS_MAX: f64 = 0.9;
+
+/// Rounds of retransmission that are followed at the most; with a loss of 0.9, a million chunks need about 140 on average.
 const ROUNDS_MAX: u32 = 2_000;
 
 /// A message and its link.
@@ -37,7 +40,7 @@ pub struct Transfer {
     pub chunk_time: f64,
     /// The round trip.
     pub rtt: f64,
-    /// The probability that a chunk is lost, `p`, below one. See [`chunk_loss`] for chunks of several packets.
+    /// The probability that a chunk is lost, `p`, up to [`LOSS_MAX`]. See [`chunk_loss`] for chunks of several packets.
     pub loss: f64,
 }
 
@@ -119,6 +122,9 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 /// The probabilities of a binomial distribution, called in ascending order with those that matter. Starting from the most probable number, a
 /// ratio leads from each to the next, so that small ones are exact as well.
 fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
+    if probability >= 1.0 {
+        return visit(count, 1.0);
+    }
     let odds = probability / (1.0 - probability);
     let mode = (((count + 1) as f64 * probability) as u64).min(count);
     let up = |i: u64| (count - i) as f64 / (i + 1) as f64 * odds;
@@ -188,10 +194,14 @@ impl Transfer {
         self.chunks as f64 * self.chunk_time + self.rtt
     }
 
+    fn bounded(&self) -> Transfer {
+        Transfer { loss: self.loss.clamp(0.0, LOSS_MAX), ..*self }
+    }
+
     /// Selective repeat: each lost chunk is sent again `rto` after it was sent, until it arrives. Three round trips for timeouts in the paper, one for
     /// negative acknowledgements (at best). Exact if the message takes no longer than `rto` to send, else a lower bound.
     pub fn retransmitted(&self, rto: f64, effort: Effort) -> Completion {
-        let mut completion = Completion::new(*self, rto, effort);
+        let mut completion = Completion::new(self.bounded(), rto, effort);
         completion.push(Part { probability: 1.0, start: 0.0, chunks: self.chunks });
         completion
     }
@@ -199,11 +209,12 @@ impl Transfer {
     /// A code per group of `k` chunks, with selective repeat of the groups for which it does not suffice. The last group is shortened
     /// ([`Code::shortened`]).
     pub fn coded(&self, code: Code, fallback: &Fallback, effort: Effort) -> Completion {
-        let mut completion = Completion::new(*self, fallback.rto, effort);
+        let transfer = self.bounded();
+        let mut completion = Completion::new(transfer, fallback.rto, effort);
         let (groups, rest) = (self.chunks / code.data() as u64, (self.chunks % code.data() as u64) as usize);
         let last = (rest > 0).then(|| code.shortened(rest));
         let again = |code: &Code| {
-            let (fails, missing) = failure(code, self.loss);
+            let (fails, missing) = failure(code, transfer.loss);
             (fails, if fallback.whole_groups { code.data() as f64 } else { missing })
         };
         let (fails, size) = again(&code);
@@ -276,7 +287,6 @@ pub struct Completion {
 
 impl Completion {
     fn new(transfer: Transfer, rto: f64, effort: Effort) -> Completion {
-        debug_assert!((0.0..1.0).contains(&transfer.loss), "a loss below one, not {}", transfer.loss);
         let round = rto + transfer.chunk_time;
         Completion { transfer, round, effort, fallback: 0.0, sent: 0, parts: [Part::default(); PARTS_MAX], used: 0 }
     }

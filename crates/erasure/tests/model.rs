@@ -321,6 +321,23 @@ fn messages_that_are_no_multiple_of_a_group_are_as_when_played_chunk_by_chunk() 
     }
 }
 
+#[test]
+fn links_on_which_hardly_anything_arrives_have_an_answer() {
+    for loss in [0.7, 0.9, 1.0] {
+        for bytes in [4096.0, 128.0 * MIB] {
+            let transfer = transfer(bytes, 400.0, 25.0, loss);
+            for name in ["rto", "xor:32,8", "mds:32,8"] {
+                let completion = scheme(&transfer, name, Effort::QUICK);
+                let (mean, tail) = (completion.mean(), completion.quantile(0.999));
+                assert!(
+                    mean.is_finite() && mean > transfer.ideal() && tail > mean,
+                    "{transfer:?} {name}: {mean}, {tail}"
+                );
+            }
+        }
+    }
+}
+
 /// No function of a mathematics library is called, and nothing else differs between builds and machines.
 #[test]
 fn every_build_gives_the_same_bits() {

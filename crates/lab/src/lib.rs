@@ -4,6 +4,7 @@ mod alone;
 pub mod cost;
 mod estimate;
 pub mod import;
+mod light;
 #[cfg(unix)]
 pub mod linux;
 pub mod model;

@@ -12,6 +12,8 @@ use serde::Serialize;
 use std::fmt;
 use strandway_erasure::{Code, CodeError};
 
+pub use crate::light::Rule;
+
 /// A way to make up for losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -58,34 +60,6 @@ impl std::str::FromStr for Scheme {
             "sr_rto" => Ok(Scheme::SrRto),
             "sr_nack" => Ok(Scheme::SrNack),
             _ => text.parse().map(Scheme::Coded),
-        }
-    }
-}
-
-/// How long light takes for a distance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rule {
-    /// In glass: two thirds of the speed of light.
-    Glass,
-    /// As in the paper: 3,750 km are a round trip of 25 ms, which is light in vacuum. SDR-RDMA §2.
-    Paper,
-}
-
-impl Rule {
-    /// As the command line takes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Rule::Glass => "glass",
-            Rule::Paper => "paper",
-        }
-    }
-
-    /// The round trip over so many metres, in microseconds.
-    pub fn round_trip_us(self, metres: u64) -> f64 {
-        match self {
-            Rule::Glass => metres as f64 * 3e6 / 299_792_458.0,
-            Rule::Paper => metres as f64 / 150.0,
         }
     }
 }

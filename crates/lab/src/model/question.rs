@@ -3,13 +3,13 @@
 use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
 use crate::problem::{Problem, Problems};
 use crate::quantity::{self, QuantityError};
-use strandway_erasure::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
+use strandway_erasure::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
 /// A round trip where none is named: 3,750 km by the paper's rule.
 const RTT_US: f64 = 25_000.0;
 
-/// Losses up to here are modelled.
-const LOSS_MAX: f64 = 0.5;
+/// Losses of packets up to here are modelled.
+const PACKET_LOSS_MAX: f64 = 0.5;
 
 /// Chunks of a message at the most: more would take seconds, and need no model.
 const CHUNKS_MAX: u64 = 1_000_000_000_000;
@@ -81,20 +81,29 @@ impl Question {
         }
         let rtt_us = match (rtt, metres) {
             (Some(rtt), _) => rtt as f64 / 1e6,
-            (None, Some(metres)) => inquiry.rule.round_trip_us(metres),
+            (None, Some(metres)) => 2.0 * inquiry.rule.latency(metres).0 as f64 / 1e6,
             (None, None) => RTT_US,
         };
         // A ring moves a part per site in each step. A message without bytes is a packet, too.
         let step = bytes.div_ceil(u64::from(sites.unwrap_or(1))).max(1);
+        let chunk = u128::from(payload) * u128::from(inquiry.chunk);
         let transfer = Transfer {
-            chunks: step.div_ceil(payload * inquiry.chunk),
-            chunk_time: ((payload + header) * inquiry.chunk * 8) as f64 / rate as f64 * 1e6,
+            chunks: u128::from(step).div_ceil(chunk) as u64,
+            chunk_time: (payload + header) as f64 * inquiry.chunk as f64 * 8e6 / rate as f64,
             rtt: rtt_us,
             loss: chunk_loss(packet_loss, inquiry.chunk),
         };
         if transfer.chunks > CHUNKS_MAX {
             let what = format!("{} chunks are more than {CHUNKS_MAX}", transfer.chunks);
             return Err(Problems::with_file("", what, "ask for a smaller --size, or more --payload or --chunk"));
+        }
+        if transfer.loss > LOSS_MAX {
+            let what = format!("of chunks of {} packets, a share of {:.2} is lost", inquiry.chunk, transfer.loss);
+            return Err(Problems::with_file(
+                "",
+                what,
+                format!("ask for a smaller --chunk, so that it is at most {LOSS_MAX}"),
+            ));
         }
         let rto = (1.0 + inquiry.alpha) * rtt_us;
         Ok(Question {
@@ -202,10 +211,10 @@ fn at_least(least: u64, read: Result<u64, QuantityError>) -> Result<u64, Quantit
 /// A share, as a number that may have a power of ten, or in percent.
 fn loss(text: &str) -> Result<f64, QuantityError> {
     let value = text.trim().parse().or_else(|_| quantity::ratio(text))?;
-    if (0.0..=LOSS_MAX).contains(&value) {
+    if (0.0..=PACKET_LOSS_MAX).contains(&value) {
         return Ok(value);
     }
-    let what = format!("the share of packets that is lost lies between 0 and {LOSS_MAX}");
+    let what = format!("the share of packets that is lost lies between 0 and {PACKET_LOSS_MAX}");
     Err(QuantityError { what, remedy: "write, say, 1e-5 or 0.1%".into() })
 }
 

@@ -2,6 +2,7 @@
 
 use super::fabric::{COUNT_MAX, HOSTS_MAX, levels, planes};
 use super::faults::{FaultNote, Faults, burst_of};
+use crate::light::Rule;
 use crate::quantity::{self, Size};
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
@@ -13,25 +14,6 @@ use toml::Value;
 
 /// No queue holds more than this time's worth of its link: stamps of waiting packets wrap after 4.4 s.
 const QUEUE_MAX: Span = Span::from_ms(4000);
-
-/// Propagation of light: metres to picoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    /// 2/3 of the speed of light in vacuum (299,792,458 m/s), as in fibre.
-    Glass,
-    /// A round trip of 25 ms for 3,750 km (SDR-RDMA paper, section 2): 300,000 km/s.
-    Paper,
-}
-
-impl Rule {
-    fn time(self, metres: u64) -> Span {
-        let metres = u128::from(metres);
-        Span(match self {
-            Rule::Glass => (metres * 1_500_000_000_000 + 149_896_229) / 299_792_458,
-            Rule::Paper => (metres * 10_000 + 1) / 3,
-        } as u64)
-    }
-}
 
 /// What is written about a long link; what is not is `None`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,7 +110,7 @@ fn written(section: &Section<'_>) -> Written {
     if section.has("distance") && section.has("long_latency") {
         section.wrong("long_latency", "is given together with `distance`", "write one of the two");
     }
-    let latency = section.span("long_latency").or(distance.map(|metres| rule.time(metres)));
+    let latency = section.span("long_latency").or(distance.map(|metres| rule.latency(metres)));
     let longest = Span::from_ms(1000);
     if let Some(latency) = latency.filter(|l| *l < Span::from_ns(1) || *l > longest) {
         let key = if section.has("distance") { "distance" } else { "long_latency" };
@@ -262,18 +244,5 @@ pub(super) fn refuse(sink: &Sink, written: [(&'static str, bool); 2]) {
     for (key, _) in written.into_iter().filter(|(_, written)| *written) {
         let what = "does not work over long links: a pause would come a round trip late";
         sink.add(&format!("fabric.{key}"), "", what, "leave it out; packets that find no room are trimmed or dropped");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn light_takes_its_time_in_glass_and_on_paper() {
-        assert_eq!(Rule::Paper.time(3_750_000), Span(12_500_000_000));
-        // 3,750 km over 199,861.64 km/s.
-        assert_eq!(Rule::Glass.time(3_750_000), Span(18_762_980_355));
-        assert_eq!(Rule::Glass.time(0), Span::ZERO);
     }
 }
