@@ -4,7 +4,7 @@ use crate::cauchy::Repair;
 use crate::encoder::xor_all;
 use crate::kernel::{Kernel, KernelUnavailable, Runnable};
 use crate::matrix::Matrix;
-use crate::{Code, PieceError, Pieces, Scheme};
+use crate::{Code, CodeKind, PieceError, Pieces};
 
 /// Rebuilds data of one code, of whole and of shortened groups. It remembers the constants for the last pattern of losses; others
 /// are calculated in closed form, which takes about as long as rebuilding a kilobyte per piece.
@@ -58,9 +58,9 @@ impl Decoder {
         }
         self.check_decodable(data.len(), parity.len(), present)?;
         let length = check_lengths(data, parity, present)?;
-        match self.code.scheme() {
-            Scheme::Mds => self.rebuild_mds(data, parity, present, length),
-            Scheme::Xor => self.rebuild_xor(data, parity, &missing),
+        match self.code.kind() {
+            CodeKind::Mds => self.rebuild_mds(data, parity, present, length),
+            CodeKind::Xor => self.rebuild_xor(data, parity, &missing),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::cauchy;
 use crate::kernel::{self, BATCH, Kernel, KernelUnavailable, Runnable};
 use crate::matrix::Matrix;
-use crate::{Code, PieceError, Scheme};
+use crate::{Code, CodeKind, PieceError};
 
 /// Makes the parity of one code. It holds constants only, so that threads can share it.
 ///
@@ -30,7 +30,7 @@ impl Encoder {
 
     fn on(code: Code, kernel: Runnable) -> Encoder {
         let mut matrix = Matrix::new(kernel);
-        if code.scheme() == Scheme::Mds {
+        if code.kind() == CodeKind::Mds {
             matrix.set(code.parity(), code.data(), cauchy::coefficient);
         }
         Encoder { code, matrix }
@@ -93,9 +93,9 @@ impl Encoder {
     fn work(&self, first: usize, data: &[&[u8]], parity: &mut [&mut [u8]], accumulate: bool) {
         let Some(length) = parity.first().map(|p| p.len()) else { return };
         let short = data.last().map_or(length, |d| d.len());
-        let part = |data: &[&[u8]], parity: &mut [&mut [u8]]| match self.code.scheme() {
-            Scheme::Mds => self.matrix.apply(first, parity, data, accumulate),
-            Scheme::Xor => self.xor(first, data, parity, accumulate),
+        let part = |data: &[&[u8]], parity: &mut [&mut [u8]]| match self.code.kind() {
+            CodeKind::Mds => self.matrix.apply(first, parity, data, accumulate),
+            CodeKind::Xor => self.xor(first, data, parity, accumulate),
         };
         if short == length {
             return part(data, parity);

@@ -1,18 +1,16 @@
 #![doc = include_str!("../README.md")]
 
 mod cauchy;
-mod code;
 mod decoder;
 mod encoder;
 mod field;
 mod kernel;
 mod matrix;
-pub mod model;
 
-pub use code::{Code, CodeError, PIECES_MAX, Pieces, Scheme};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use kernel::{Kernel, KernelUnavailable};
+pub use strandway_proto::repair::{Code, CodeError, CodeKind, PIECES_MAX, Pieces};
 
 use std::fmt;
 

@@ -15,9 +15,9 @@ fn times(a: u8, b: u8) -> u8 {
 /// Parity from its definition: a sum over all data, byte by byte. MDS counts data `j` as `(x_0 + j) / (x_r + j)` with `x_r = 255 - r`.
 fn naive_parity(code: Code, data: &[Vec<u8>], parity: usize, length: usize) -> Vec<Vec<u8>> {
     let inverse = |a: u8| (1..=255).find(|b| times(a, *b) == 1).expect("no zero");
-    let constant = |r: usize, j: usize| match code.scheme() {
-        strandway_erasure::Scheme::Xor => u8::from(j % parity == r),
-        strandway_erasure::Scheme::Mds => times(255 ^ j as u8, inverse((255 - r as u8) ^ j as u8)),
+    let constant = |r: usize, j: usize| match code.kind() {
+        strandway_erasure::CodeKind::Xor => u8::from(j % parity == r),
+        strandway_erasure::CodeKind::Mds => times(255 ^ j as u8, inverse((255 - r as u8) ^ j as u8)),
     };
     let mut made = vec![vec![0; length]; parity];
     for (r, made) in made.iter_mut().enumerate() {

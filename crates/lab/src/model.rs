@@ -1,4 +1,4 @@
-//! Which reliability for this link? Asks the model of long, lossy links (`strandway_erasure::model`) with quantities, scheme by scheme.
+//! Which reliability for this link? Asks the model of long, lossy links (`strandway_proto::repair::model`) with quantities, scheme by scheme.
 //!
 //! An [`Inquiry`] holds texts as a user writes them. [`ask`] gives [`Answers`]: a row for what was asked, or one for each value
 //! of the quantity that is varied. SDR-RDMA (arXiv 2505.05366), section 4.
@@ -10,7 +10,7 @@ use crate::problem::Problems;
 use question::Question;
 use serde::Serialize;
 use std::fmt;
-use strandway_erasure::{Code, CodeError};
+use strandway_proto::repair::{Code, CodeError};
 
 pub use crate::light::Rule;
 
@@ -42,9 +42,9 @@ impl Scheme {
             Scheme::SrRto => "sr_rto".into(),
             Scheme::SrNack => "sr_nack".into(),
             Scheme::Coded(code) => {
-                let name = match code.scheme() {
-                    strandway_erasure::Scheme::Xor => "xor",
-                    strandway_erasure::Scheme::Mds => "mds",
+                let name = match code.kind() {
+                    strandway_proto::repair::CodeKind::Xor => "xor",
+                    strandway_proto::repair::CodeKind::Mds => "mds",
                 };
                 format!("{name}:{},{}", code.data(), code.parity())
             }

@@ -22,7 +22,7 @@ use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
 use crate::partial::{PartialConfig, PartialReceiver, PartialSender};
 use crate::repair::{
-    CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig,
+    Code, CodeError, CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig,
 };
 use crate::units::{Bytes, Span, Time};
 
@@ -260,6 +260,18 @@ impl ReliabilityConfig {
             ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
             ReliabilityConfig::Partial(_) => environment.timeout_min(),
             other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(transport, environment)),
+        }
+    }
+
+    /// The erasure code of its parameters, if it is one.
+    ///
+    /// # Errors
+    /// If they make no code.
+    pub fn code(&self) -> Result<Option<Code>, CodeError> {
+        match self {
+            ReliabilityConfig::SdrXor(config) => config.code(CodeKind::Xor).map(Some),
+            ReliabilityConfig::SdrMds(config) => config.code(CodeKind::Mds).map(Some),
+            _ => Ok(None),
         }
     }
 

@@ -9,11 +9,12 @@ mod acknowledge;
 mod code;
 mod holes;
 mod layout;
+pub mod model;
 mod receiver;
 mod sender;
 mod timers;
 
-pub use code::{Code, CodeKind, parity_of};
+pub use code::{Code, CodeError, CodeKind, PIECES_MAX, Pieces};
 pub use layout::{Group, Layout};
 pub use receiver::{EndedGroup, RepairReceiver};
 pub use sender::RepairSender;
@@ -73,22 +74,39 @@ parameters! {
     }
 }
 
+impl SdrCodeConfig {
+    /// The code of these parameters. Connections cannot be opened with parameters that make none.
+    ///
+    /// # Errors
+    /// If `k` and `m` together are too many, or XOR has more parity than data.
+    pub fn code(&self, kind: CodeKind) -> Result<Code, CodeError> {
+        let (k, m) = (self.k as usize, self.m as usize);
+        match kind {
+            CodeKind::Xor => Code::xor(k, m),
+            CodeKind::Mds => Code::mds(k, m),
+        }
+    }
+}
+
 /// How a message is cut and coded. Its packets tell the number of their plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Plan {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
     /// Packets of a chunk.
-    pub(crate) chunk: u32,
+    pub chunk: u32,
     /// Chunks that may overtake; `None` without NACKs.
-    pub(crate) reorder: Option<u32>,
-    pub(crate) code: Option<Code>,
+    pub reorder: Option<u32>,
+    /// The erasure code, if there is one.
+    pub code: Option<Code>,
     /// Submessages of a group.
-    pub(crate) group: u32,
+    pub group: u32,
+    /// Do neighbouring chunks of a group belong to different submessages?
+    pub striped: bool,
 }
 
 impl Plan {
     /// The layout of a message of so many packets.
-    pub(crate) fn layout(&self, packets: u32) -> Layout {
-        Layout::new(packets, self.chunk, self.code, self.group)
+    pub fn layout(&self, packets: u32) -> Layout {
+        Layout::new(packets, self)
     }
 }
 
@@ -105,7 +123,7 @@ pub(crate) struct Scheme {
 impl From<&SdrSrConfig> for Scheme {
     fn from(config: &SdrSrConfig) -> Scheme {
         let SdrSrConfig { chunk, alpha, late } = *config;
-        let plan = Plan { chunk, reorder: None, code: None, group: 1 };
+        let plan = Plan { chunk, reorder: None, code: None, group: 1, striped: false };
         Scheme { alpha, late, beta: 0.0, faithful: false, plan }
     }
 }
@@ -113,7 +131,7 @@ impl From<&SdrSrConfig> for Scheme {
 impl From<&SdrNackConfig> for Scheme {
     fn from(config: &SdrNackConfig) -> Scheme {
         let SdrNackConfig { chunk, alpha, late, reorder } = *config;
-        let plan = Plan { chunk, reorder: Some(reorder), code: None, group: 1 };
+        let plan = Plan { chunk, reorder: Some(reorder), code: None, group: 1, striped: false };
         Scheme { alpha, late, beta: 0.0, faithful: false, plan }
     }
 }
@@ -121,7 +139,8 @@ impl From<&SdrNackConfig> for Scheme {
 impl Scheme {
     pub(crate) fn coded(config: &SdrCodeConfig, kind: CodeKind) -> Scheme {
         let SdrCodeConfig { k, m, chunk, group, beta, alpha, late, striped, faithful } = *config;
-        let plan = Plan { chunk, reorder: None, code: Some(Code { kind, k, m, striped }), group };
+        let code = config.code(kind).unwrap_or_else(|error| panic!("k = {k} and m = {m}: {error}"));
+        let plan = Plan { chunk, reorder: None, code: Some(code), group, striped };
         Scheme { alpha, late, beta, faithful, plan }
     }
 

@@ -285,11 +285,8 @@ impl Config {
         if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
             return wrong("rate and base_rtt must not be zero: give those of the network".into());
         }
-        if let Some(code) = self.profile.reliability.coded_layout(0, 1).and_then(|layout| layout.code())
-            && (code.m > code.k || code.k + code.m > 255)
-        {
-            let what = "take no more parity than data, and no more than 255 chunks of both";
-            return wrong(format!("a code of {} data chunks and {} parity chunks: {what}", code.k, code.m));
+        if let Err(error) = self.profile.reliability.code() {
+            return wrong(format!("the profile's k and m: {error}"));
         }
         if matches!(self.profile.reliability, ReliabilityConfig::Partial(_)) {
             return wrong(

@@ -3,7 +3,7 @@
 use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
 use crate::problem::{Problem, Problems};
 use crate::quantity::{self, QuantityError};
-use strandway_erasure::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
+use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
 /// A round trip where none is named: 3,750 km by the paper's rule.
 const RTT_US: f64 = 25_000.0;

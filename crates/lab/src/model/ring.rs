@@ -1,6 +1,6 @@
 //! An all-reduce around a ring of sites, each step of which is a message that the model completes. SDR-RDMA §4.4.
 
-use strandway_erasure::model::Completion;
+use strandway_proto::repair::model::Completion;
 use strandway_proto::rng::{Random, StreamKind};
 
 /// The mean and the 99.9th percentile of the time until all sites are done with `2 N - 2` steps. A site begins a step when it and the site before it are

@@ -89,21 +89,15 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
 /// name.
 fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
     let written = |key: &str| root.get("profile")?.get(profile.reliability.name())?.get(key);
-    match &profile.reliability {
-        ReliabilityConfig::SdrXor(code) | ReliabilityConfig::SdrMds(code)
-            if code.m > code.k || code.k + code.m > 255 =>
-        {
-            let what = format!("makes {} data chunks have {} parity chunks", code.k, code.m);
-            let (name, shown) = (profile.reliability.name(), written("m").or(written("k")).map(show));
-            let remedy = "write no more parity than data chunks, and no more than 255 of both together".to_string();
-            sink.add(&format!("profile.{name}.m"), shown.unwrap_or_default(), what, remedy);
-        }
-        ReliabilityConfig::Partial(_) => {
-            let what = "repairs nothing: it is for programs that look at bitmaps themselves".to_string();
-            let remedy = "write \"sdr_sr\", \"sdr_nack\", \"sdr_xor\" or \"sdr_mds\"".to_string();
-            sink.add("profile.reliability", "\"partial\"".to_string(), what, remedy);
-        }
-        _ => {}
+    if let Err(error) = profile.reliability.code() {
+        let (name, shown) = (profile.reliability.name(), written("m").or(written("k")).map(show));
+        let remedy = "write fewer of them: (32, 8) is the usual code".to_string();
+        sink.add(&format!("profile.{name}.m"), shown.unwrap_or_default(), format!("makes no code: {error}"), remedy);
+    }
+    if let ReliabilityConfig::Partial(_) = &profile.reliability {
+        let what = "repairs nothing: it is for programs that look at bitmaps themselves".to_string();
+        let remedy = "write \"sdr_sr\", \"sdr_nack\", \"sdr_xor\" or \"sdr_mds\"".to_string();
+        sink.add("profile.reliability", "\"partial\"".to_string(), what, remedy);
     }
 }
 

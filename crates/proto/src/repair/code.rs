@@ -1,57 +1,268 @@
-//! When an erasure code can repair a submessage. Which bytes it takes is not known here.
+//! A code by its numbers: how many pieces, and which losses can be repaired. No bytes are needed for that.
+
+use std::fmt;
+
+/// Pieces that a code may have at the most, data and parity together: the size of the field GF(2^8).
+pub const PIECES_MAX: usize = 256;
 
 /// How parity is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CodeKind {
-    /// Parity chunk r is the XOR of the data chunks j with j mod m = r. SDR-RDMA, section 4.2.1.
+    /// Parity `r` is the XOR of all data pieces `j` with `j mod m = r`. Each of these residue groups repairs one loss. SDR-RDMA §4.
     Xor,
-    /// Any k of the k + m chunks are enough (Reed-Solomon).
+    /// Any `k` of the `k + m` pieces give the data back (maximum distance separable): a Cauchy code over GF(2^8).
     Mds,
 }
 
-/// An erasure code over chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A code with `k` pieces of data and `m` pieces of parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
-    /// How parity is made.
-    pub kind: CodeKind,
-    /// Data chunks of a whole submessage.
-    pub k: u32,
-    /// Parity chunks of a whole submessage.
-    pub m: u32,
-    /// Do neighbouring chunks of a group belong to different submessages?
-    pub striped: bool,
+    kind: CodeKind,
+    data: u16,
+    parity: u16,
 }
 
-/// Parity chunks of a submessage of `data` chunks, where whole ones have `k` and `m`: its share, but at least two, as far as the
-/// code has so many. SDR-RDMA says two things for such submessages; ours.
-pub const fn parity_of(data: u32, k: u32, m: u32) -> u32 {
-    if m <= 1 || data >= k {
-        return m;
+/// Why there is no such code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodeError {
+    /// A code needs at least one piece of data and one of parity.
+    Empty,
+    /// Data and parity together are more than 256 pieces.
+    TooMany {
+        /// The sum that was asked for.
+        pieces: usize,
+    },
+    /// XOR cannot have more pieces of parity than of data: some would cover nothing.
+    IdleParity,
+    /// The text is none of `xor:K,M` and `mds:K,M`.
+    Syntax(String),
+}
+
+impl fmt::Display for CodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodeError::Empty => f.write_str("a code needs at least one piece of data and one of parity"),
+            CodeError::TooMany { pieces } => {
+                write!(f, "data and parity are {pieces} pieces together; at most {PIECES_MAX} are possible")
+            }
+            CodeError::IdleParity => f.write_str("XOR needs at least as many pieces of data as of parity"),
+            CodeError::Syntax(text) => {
+                write!(
+                    f,
+                    "{text:?} is no code: write mds:K,M or xor:K,M, say mds:32,8 for 8 pieces of parity per 32 of data"
+                )
+            }
+        }
     }
-    let share = (data * m).div_ceil(k);
-    let enough = if share < 2 { 2 } else { share };
-    if enough < m { enough } else { m }
+}
+
+impl std::error::Error for CodeError {}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind {
+            CodeKind::Xor => "XOR",
+            CodeKind::Mds => "MDS",
+        };
+        write!(f, "{name}({},{})", self.data, self.parity)
+    }
+}
+
+impl std::str::FromStr for Code {
+    type Err = CodeError;
+
+    /// Reads `mds:32,8` or `xor:32,8`; `MDS(32,8)`, as papers write it, means the same.
+    fn from_str(text: &str) -> Result<Code, CodeError> {
+        let syntax = || CodeError::Syntax(text.to_string());
+        let lower = text.trim().to_ascii_lowercase();
+        let (scheme, rest) = lower.split_at_checked(3).ok_or_else(syntax)?;
+        let inside = rest.strip_prefix('(').and_then(|r| r.strip_suffix(')'));
+        let numbers = inside.or_else(|| rest.strip_prefix(':')).ok_or_else(syntax)?;
+        let (data, parity) = numbers.split_once(',').ok_or_else(syntax)?;
+        let number = |n: &str| n.trim().parse::<usize>().map_err(|_| syntax());
+        let (data, parity) = (number(data)?, number(parity)?);
+        match scheme {
+            "xor" => Code::xor(data, parity),
+            "mds" => Code::mds(data, parity),
+            _ => Err(syntax()),
+        }
+    }
 }
 
 impl Code {
-    /// Can a submessage be repaired, of `data` data chunks and `parity` parity chunks? `has_data` and `has_parity` tell which are
-    /// there.
-    pub fn repairs(
-        &self,
-        data: u32,
-        parity: u32,
-        has_data: impl Fn(u32) -> bool,
-        has_parity: impl Fn(u32) -> bool,
-    ) -> bool {
-        let missing = (0..data).filter(|&j| !has_data(j)).count() as u32;
-        match self.kind {
-            _ if missing == 0 => true,
-            CodeKind::Mds => missing <= (0..parity).filter(|&r| has_parity(r)).count() as u32,
-            CodeKind::Xor => (0..parity).all(|r| {
-                let lost = (r..data).step_by(parity as usize).filter(|&j| !has_data(j)).count();
-                lost == 0 || lost == 1 && has_parity(r)
-            }),
+    /// XOR with `data` pieces of data and `parity` of parity.
+    ///
+    /// # Errors
+    /// If either is zero, both together are more than 256, or there is more parity than data.
+    pub const fn xor(data: usize, parity: usize) -> Result<Code, CodeError> {
+        if parity > data { Err(CodeError::IdleParity) } else { Code::new(CodeKind::Xor, data, parity) }
+    }
+
+    /// MDS with `data` pieces of data and `parity` of parity.
+    ///
+    /// # Errors
+    /// If either is zero, or both together are more than 256.
+    pub const fn mds(data: usize, parity: usize) -> Result<Code, CodeError> {
+        Code::new(CodeKind::Mds, data, parity)
+    }
+
+    const fn new(kind: CodeKind, data: usize, parity: usize) -> Result<Code, CodeError> {
+        if data == 0 || parity == 0 {
+            return Err(CodeError::Empty);
         }
+        // The sum cannot overflow where neither part is larger than the limit.
+        if data > PIECES_MAX || parity > PIECES_MAX || data + parity > PIECES_MAX {
+            return Err(CodeError::TooMany { pieces: data.saturating_add(parity) });
+        }
+        Ok(Code { kind, data: data as u16, parity: parity as u16 })
+    }
+
+    /// How parity is made.
+    pub const fn kind(&self) -> CodeKind {
+        self.kind
+    }
+
+    /// Pieces of data, `k`.
+    pub const fn data(&self) -> usize {
+        self.data as usize
+    }
+
+    /// Pieces of parity, `m`.
+    pub const fn parity(&self) -> usize {
+        self.parity as usize
+    }
+
+    /// Pieces in all, `k + m`.
+    pub const fn pieces(&self) -> usize {
+        self.data() + self.parity()
+    }
+
+    /// The code of a last group with only `data` pieces of data, `k'`. It has `m' = min(m, max(2, ceil(k' m / k)))` pieces of
+    /// parity, and one if `m` is one. Both sides calculate this, so nothing of it is sent. Ours; the paper is silent about messages
+    /// that are no multiple of `k`.
+    ///
+    /// # Panics
+    /// If `data` is zero or more than `k`.
+    pub const fn shortened(&self, data: usize) -> Code {
+        assert!(data > 0 && data <= self.data(), "a group has at least one piece of data and at most k");
+        let share = (data * self.parity()).div_ceil(self.data());
+        let least = if share < 2 { 2 } else { share };
+        let parity = if least < self.parity() { least } else { self.parity() };
+        Code { kind: self.kind, data: data as u16, parity: parity as u16 }
+    }
+
+    /// A code of the same kind with other numbers; `None` if there is none.
+    pub fn resized(&self, data: usize, parity: usize) -> Option<Code> {
+        Code::new(self.kind, data, parity).ok()
+    }
+
+    /// Do the pieces that are present suffice to rebuild all data? Pieces are numbered data first, `0..k`, then parity, `k..k + m`.
+    /// Whatever `present` holds beyond those does not count.
+    pub fn decodable(&self, present: &Pieces) -> bool {
+        match self.kind {
+            CodeKind::Mds => present.count_below(self.pieces()) >= self.data(),
+            CodeKind::Xor => {
+                let missing = present.missing_below(self.pieces());
+                // One bit per residue in which a piece is missing.
+                let mut hit = Pieces::none();
+                missing.iter().all(|piece| {
+                    let residue = if piece < self.data() { piece % self.parity() } else { piece - self.data() };
+                    hit.insert(residue)
+                })
+            }
+        }
+    }
+}
+
+/// A set of pieces of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pieces([u64; 4]);
+
+impl Pieces {
+    /// No piece.
+    pub const fn none() -> Pieces {
+        Pieces([0; 4])
+    }
+
+    /// Pieces `0..count`; all 256 if `count` is larger.
+    pub const fn all(count: usize) -> Pieces {
+        let mut words = [0; 4];
+        let mut word = 0;
+        while word < 4 {
+            let bits = count.saturating_sub(word * 64);
+            words[word] = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
+            word += 1;
+        }
+        Pieces(words)
+    }
+
+    /// Adds a piece. Says whether it is new.
+    ///
+    /// # Panics
+    /// If `piece` is 256 or more.
+    pub const fn insert(&mut self, piece: usize) -> bool {
+        let new = !self.contains(piece);
+        self.0[piece / 64] |= 1 << (piece % 64);
+        new
+    }
+
+    /// Takes a piece away.
+    ///
+    /// # Panics
+    /// If `piece` is 256 or more.
+    pub const fn remove(&mut self, piece: usize) {
+        self.0[piece / 64] &= !(1 << (piece % 64));
+    }
+
+    /// The set with a piece more.
+    ///
+    /// # Panics
+    /// If `piece` is 256 or more.
+    #[must_use]
+    pub const fn with(mut self, piece: usize) -> Pieces {
+        self.insert(piece);
+        self
+    }
+
+    /// The set with a piece less.
+    ///
+    /// # Panics
+    /// If `piece` is 256 or more.
+    #[must_use]
+    pub const fn without(mut self, piece: usize) -> Pieces {
+        self.remove(piece);
+        self
+    }
+
+    /// Is the piece in the set? Pieces of 256 and more never are.
+    pub const fn contains(&self, piece: usize) -> bool {
+        piece < PIECES_MAX && self.0[piece / 64] >> (piece % 64) & 1 == 1
+    }
+
+    /// How many of the pieces `0..end` are in the set.
+    pub fn count_below(&self, end: usize) -> usize {
+        self.and(&Pieces::all(end)).0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Those of the pieces `0..end` that are not in the set.
+    #[must_use]
+    pub fn missing_below(&self, end: usize) -> Pieces {
+        Pieces(self.0.map(|w| !w)).and(&Pieces::all(end))
+    }
+
+    /// The pieces in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = bits.checked_ilog2().map(|_| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+
+    fn and(&self, other: &Pieces) -> Pieces {
+        Pieces(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 }
 
@@ -59,37 +270,59 @@ impl Code {
 mod tests {
     use super::*;
 
+    fn code(text: &str) -> Code {
+        text.parse().expect("a code")
+    }
+
     #[test]
-    fn a_short_submessage_keeps_its_share_of_parity_and_at_least_two() {
-        for (data, k, m, expected) in [
-            (32, 32, 8, 8),
-            (33, 32, 8, 8),
-            (1, 32, 8, 2),
-            (9, 32, 8, 3),
-            (31, 32, 8, 8),
-            (1, 5, 3, 2),
-            (1, 1, 1, 1),
-            (7, 32, 1, 1),
-        ] {
-            assert_eq!(parity_of(data, k, m), expected, "{data} of ({k},{m})");
+    fn codes_are_read_and_written() {
+        assert_eq!(code("mds:32,8"), Code::mds(32, 8).expect("fits"));
+        assert_eq!(code("XOR(32, 8)").to_string(), "XOR(32,8)");
+        for bad in ["", "mds", "mds:32", "rs:32,8", "mds:32,8)", "mds(32,8", "mds:-1,8", "é:1,1"] {
+            assert_eq!(bad.parse::<Code>(), Err(CodeError::Syntax(bad.to_string())), "{bad}");
+        }
+        assert_eq!("mds:0,1".parse::<Code>(), Err(CodeError::Empty));
+        assert_eq!("mds:200,57".parse::<Code>(), Err(CodeError::TooMany { pieces: 257 }));
+        assert_eq!(Code::mds(usize::MAX, usize::MAX), Err(CodeError::TooMany { pieces: usize::MAX }));
+        assert_eq!("xor:4,5".parse::<Code>(), Err(CodeError::IdleParity));
+        assert!(Code::mds(200, 56).is_ok() && Code::mds(1, 255).is_ok());
+    }
+
+    #[test]
+    fn a_last_group_keeps_the_share_of_parity_but_at_least_two() {
+        let parities = |text: &str, groups: &[usize]| -> Vec<usize> {
+            groups.iter().map(|&k| code(text).shortened(k).parity()).collect()
+        };
+        assert_eq!(parities("mds:32,8", &[1, 2, 8, 9, 12, 13, 31, 32]), [2, 2, 2, 3, 3, 4, 8, 8]);
+        assert_eq!(parities("mds:30,8", &[1, 7, 8, 29, 30]), [2, 2, 3, 8, 8]);
+        assert_eq!(parities("mds:5,1", &[1, 5]), [1, 1]);
+        assert_eq!(parities("xor:5,3", &[1, 2, 3, 4, 5]), [2, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn mds_wants_k_pieces_and_xor_one_per_residue() {
+        let mds = code("mds:5,3");
+        assert!(mds.decodable(&Pieces::all(8).without(0).without(3).without(7)));
+        assert!(!mds.decodable(&Pieces::all(8).without(0).without(1).without(3).without(7)));
+        // Pieces that the code does not have are no help.
+        assert!(!mds.decodable(&Pieces::all(256).without(0).without(1).without(2).without(3)));
+
+        // Groups of XOR(5,3): {0, 3, parity 5}, {1, 4, parity 6}, {2, parity 7}.
+        let xor = code("xor:5,3");
+        assert!(xor.decodable(&Pieces::all(8).without(3).without(6).without(2)));
+        for (a, b) in [(0, 3), (3, 5), (1, 4), (4, 6), (2, 7)] {
+            assert!(!xor.decodable(&Pieces::all(8).without(a).without(b)), "{a} and {b}");
         }
     }
 
     #[test]
-    fn each_code_repairs_what_it_can_and_no_more() {
-        let mds = Code { kind: CodeKind::Mds, k: 8, m: 2, striped: false };
-        let xor = Code { kind: CodeKind::Xor, ..mds };
-        // Which of the ten chunks are lost, data first.
-        for lost in 0u32..1 << 10 {
-            let has_data = |j: u32| lost >> j & 1 == 0;
-            let has_parity = |r: u32| lost >> (8 + r) & 1 == 0;
-            let losses = lost.count_ones();
-            let even = (lost & 0x155).count_ones();
-            let all_data = lost & 0xff == 0;
-            assert_eq!(mds.repairs(8, 2, has_data, has_parity), losses <= 2 || all_data, "{lost:010b}");
-            // Data 0, 2, 4, 6 with parity 0 (bit 8); data 1, 3, 5, 7 with parity 1 (bit 9).
-            let odd = losses - even;
-            assert_eq!(xor.repairs(8, 2, has_data, has_parity), even <= 1 && odd <= 1 || all_data, "{lost:010b}");
+    fn sets_count_and_list_their_pieces() {
+        for end in [0, 1, 63, 64, 65, 128, 255, 256] {
+            let all = Pieces::all(end);
+            assert_eq!(all.iter().collect::<Vec<_>>(), (0..end).collect::<Vec<_>>());
+            assert_eq!((all.count_below(256), all.missing_below(256).count_below(256)), (end, 256 - end));
         }
+        assert_eq!(Pieces::none().with(255).with(64).iter().collect::<Vec<_>>(), [64, 255]);
+        assert!(!Pieces::all(256).contains(256));
     }
 }

@@ -4,7 +4,8 @@
 //! group of submessages is a stretch and its parity another one, sent one group late: D0, D1, P0, D2, P1, and so on (ours;
 //! SDR-RDMA leaves open where parity lands).
 
-use super::code::{Code, parity_of};
+use super::Plan;
+use super::code::{Code, Pieces};
 use crate::partial::chunks_of;
 use std::ops::Range;
 
@@ -21,6 +22,8 @@ pub struct Layout {
     packets: u32,
     chunk: u32,
     code: Option<Code>,
+    /// Do neighbouring chunks of a group belong to different submessages?
+    striped: bool,
     /// Data chunks of a whole group.
     group_chunks: u32,
     /// Parity chunks of a whole group.
@@ -37,16 +40,18 @@ pub struct Group {
     /// Its parity chunks.
     pub parity: u32,
     code: Option<Code>,
+    striped: bool,
 }
 
 impl Layout {
-    /// The layout of a message: `chunk` packets to a chunk, `group` submessages to a group.
-    pub fn new(packets: u32, chunk: u32, code: Option<Code>, group: u32) -> Layout {
+    /// The layout of a message of so many packets, by a plan.
+    pub fn new(packets: u32, plan: &Plan) -> Layout {
+        let Plan { chunk, code, group, striped, .. } = *plan;
         let (group_chunks, group_parity) = match code {
-            Some(code) => (group.saturating_mul(code.k), group.saturating_mul(code.m)),
+            Some(code) => (group.saturating_mul(code.data() as u32), group.saturating_mul(code.parity() as u32)),
             None => ((STRETCH_MAX / chunk).max(1), 0),
         };
-        Layout { packets: packets.max(1), chunk, code, group_chunks, group_parity }
+        Layout { packets: packets.max(1), chunk, code, striped, group_chunks, group_parity }
     }
 
     /// Packets of a chunk.
@@ -94,9 +99,9 @@ impl Layout {
     /// The sizes of a group.
     pub fn group(&self, group: u32) -> Group {
         let chunks = self.group_chunks.min(self.chunks() - group * self.group_chunks);
-        let Some(code) = self.code else { return Group { chunks, submessages: 1, parity: 0, code: None } };
-        let submessages = chunks.div_ceil(code.k);
-        let group = Group { chunks, submessages, parity: 0, code: Some(code) };
+        let (code, striped) = (self.code, self.striped);
+        let submessages = code.map_or(1, |code| chunks.div_ceil(code.data() as u32));
+        let group = Group { chunks, submessages, parity: 0, code, striped };
         let parity = (0..submessages).map(|s| group.parity_in(s)).sum();
         Group { parity, ..group }
     }
@@ -144,24 +149,24 @@ impl Group {
     pub fn data_in(&self, submessage: u32) -> u32 {
         match self.code {
             None => self.chunks,
-            Some(code) if code.striped => (self.chunks - submessage).div_ceil(self.submessages),
-            Some(code) => code.k.min(self.chunks - submessage * code.k),
+            Some(_) if self.striped => (self.chunks - submessage).div_ceil(self.submessages),
+            Some(code) => (code.data() as u32).min(self.chunks - submessage * code.data() as u32),
         }
     }
 
     /// Parity chunks of a submessage. With stripes, all have the share of the longest.
     pub fn parity_in(&self, submessage: u32) -> u32 {
         let Some(code) = self.code else { return 0 };
-        let data = if code.striped { self.data_in(0) } else { self.data_in(submessage) };
-        parity_of(data, code.k, code.m)
+        let data = if self.striped { self.data_in(0) } else { self.data_in(submessage) };
+        code.shortened(data as usize).parity() as u32
     }
 
     /// The submessage of a data chunk.
     pub fn submessage_of(&self, chunk: u32) -> u32 {
         match self.code {
             None => 0,
-            Some(code) if code.striped => chunk % self.submessages,
-            Some(code) => chunk / code.k,
+            Some(_) if self.striped => chunk % self.submessages,
+            Some(code) => chunk / code.data() as u32,
         }
     }
 
@@ -169,8 +174,8 @@ impl Group {
     pub fn submessage_of_parity(&self, chunk: u32) -> u32 {
         match self.code {
             None => 0,
-            Some(code) if code.striped => chunk % self.submessages,
-            Some(code) => chunk / code.m,
+            Some(_) if self.striped => chunk % self.submessages,
+            Some(code) => chunk / code.parity() as u32,
         }
     }
 
@@ -178,8 +183,8 @@ impl Group {
     pub fn chunk(&self, submessage: u32, position: u32) -> u32 {
         match self.code {
             None => position,
-            Some(code) if code.striped => position * self.submessages + submessage,
-            Some(code) => submessage * code.k + position,
+            Some(_) if self.striped => position * self.submessages + submessage,
+            Some(code) => submessage * code.data() as u32 + position,
         }
     }
 
@@ -187,34 +192,39 @@ impl Group {
     pub fn parity_chunk(&self, submessage: u32, position: u32) -> u32 {
         match self.code {
             None => position,
-            Some(code) if code.striped => position * self.submessages + submessage,
-            Some(code) => submessage * code.m + position,
+            Some(_) if self.striped => position * self.submessages + submessage,
+            Some(code) => submessage * code.parity() as u32 + position,
         }
     }
 
     /// Can a submessage be repaired, where these chunks of the group are there?
     pub fn repairs(&self, submessage: u32, has: impl Fn(u32) -> bool, has_parity: impl Fn(u32) -> bool) -> bool {
-        let data = self.data_in(submessage);
-        let has_data = |j| has(self.chunk(submessage, j));
-        match self.code {
-            None => (0..data).all(has_data),
-            Some(code) => code
-                .repairs(data, self.parity_in(submessage), has_data, |r| has_parity(self.parity_chunk(submessage, r))),
+        let (data, parity) = (self.data_in(submessage), self.parity_in(submessage));
+        let Some(code) = self.code.and_then(|code| code.resized(data as usize, parity as usize)) else {
+            return (0..data).all(|j| has(self.chunk(submessage, j)));
+        };
+        let mut present = Pieces::none();
+        for j in (0..data).filter(|&j| has(self.chunk(submessage, j))) {
+            present.insert(j as usize);
         }
+        for r in (0..parity).filter(|&r| has_parity(self.parity_chunk(submessage, r))) {
+            present.insert((data + r) as usize);
+        }
+        code.decodable(&present)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repair::CodeKind;
     use proptest::prelude::*;
 
     fn layouts() -> impl Strategy<Value = (Layout, u32)> {
         (1u32..3_000, 1u32..5, prop::option::of((1u32..40, 1u32..10, any::<bool>())), 1u32..6).prop_map(
             |(packets, chunk, code, group)| {
-                let code = code.map(|(k, m, striped)| Code { kind: CodeKind::Mds, k, m: m.min(k), striped });
-                (Layout::new(packets, chunk, code, group), packets)
+                let striped = code.is_some_and(|code| code.2);
+                let code = code.map(|(k, m, _)| Code::mds(k as usize, m.min(k) as usize).expect("a code"));
+                (Layout::new(packets, &Plan { chunk, reorder: None, code, group, striped }), packets)
             },
         )
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use strandway_proto::packet::{Flags, Header, Part};
 use strandway_proto::parameter::Value;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::repair::{Code, CodeKind, Layout, SdrCodeConfig};
+use strandway_proto::repair::{Code, CodeKind, Plan, SdrCodeConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Letter, Packet, Profile, Span, Time};
 
@@ -27,23 +27,24 @@ fn with(name: &str, parameters: &[(&str, u64)]) -> Profile {
     profile
 }
 
-fn code_of(profile: &Profile) -> Option<(Code, u32, u32)> {
+fn plan_of(profile: &Profile) -> Option<(Plan, Code)> {
     let (config, kind): (&SdrCodeConfig, CodeKind) = match &profile.reliability {
         ReliabilityConfig::SdrXor(config) => (config, CodeKind::Xor),
         ReliabilityConfig::SdrMds(config) => (config, CodeKind::Mds),
         _ => return None,
     };
-    let SdrCodeConfig { k, m, striped, chunk, group, .. } = *config;
-    Some((Code { kind, k, m, striped }, chunk, group))
+    let SdrCodeConfig { striped, chunk, group, .. } = *config;
+    let code = config.code(kind).expect("a code");
+    Some((Plan { chunk, reorder: None, code: Some(code), group, striped }, code))
 }
 
 /// Can a message be put together from the packets of it that came?
 fn is_there(profile: &Profile, parts: &[Part]) -> bool {
     let Some(first) = parts.first() else { return false };
     let data: BTreeSet<u32> = parts.iter().filter(|p| !p.parity).map(|p| p.packet).collect();
-    let Some((code, chunk, group)) = code_of(profile) else { return data.len() as u32 == first.packets };
+    let Some((plan, code)) = plan_of(profile) else { return data.len() as u32 == first.packets };
     let parity: BTreeSet<u32> = parts.iter().filter(|p| p.parity).map(|p| p.packet).collect();
-    let layout = Layout::new(first.packets, chunk, Some(code), group);
+    let (layout, chunk) = (plan.layout(first.packets), plan.chunk);
     (0..layout.groups()).all(|g| {
         let (sizes, data_at, parity_at) = (layout.group(g), layout.data(g), layout.parity(g));
         let has = |c: u32| {
@@ -52,7 +53,7 @@ fn is_there(profile: &Profile, parts: &[Part]) -> bool {
         let has_parity = |c: u32| (c * chunk..(c + 1) * chunk).all(|p| parity.contains(&(parity_at.start + p)));
         (0..sizes.submessages).all(|s| {
             let missing = (0..sizes.data_in(s)).filter(|&j| !has(sizes.chunk(s, j))).count();
-            match code.kind {
+            match code.kind() {
                 CodeKind::Mds => {
                     missing <= (0..sizes.parity_in(s)).filter(|&r| has_parity(sizes.parity_chunk(s, r))).count()
                 }
@@ -177,9 +178,9 @@ fn as_many_losses_as_parity_chunks_need_nothing_again_and_one_more_needs_one_rep
     for scheme in ["sdr_xor", "sdr_mds"] {
         for striped in [0, 1] {
             let profile = with(scheme, &[("striped", striped), ("group", 4)]);
-            let (code, chunk, group) = code_of(&profile).expect("a code");
+            let (plan, _) = plan_of(&profile).expect("a code");
             let packets = 3 * 4 * 32;
-            let layout = Layout::new(packets, chunk, Some(code), group);
+            let layout = plan.layout(packets);
             // Of submessage 2 of group 1: its first eight chunks, one of each residue, and then a ninth.
             let sizes = layout.group(1);
             let lost: Vec<u32> = (0..9).map(|j| layout.data(1).start + sizes.chunk(2, j)).collect();

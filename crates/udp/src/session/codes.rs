@@ -2,11 +2,11 @@
 //! missing in place.
 
 use std::collections::BTreeMap;
-use strandway_erasure::{Code, Decoder, Encoder, Pieces};
+use strandway_erasure::{Decoder, Encoder, Pieces};
 use strandway_proto::packet::Part;
 use strandway_proto::partial::Progress;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::repair::{CodeKind, EndedGroup, Layout};
+use strandway_proto::repair::{EndedGroup, Layout};
 use strandway_proto::{MessageId, Profile};
 
 /// The parity of one group, in the order of its packets.
@@ -79,7 +79,7 @@ impl Codes {
         let data = &whole[range.start as usize..range.end as usize];
         bytes.clear();
         bytes.resize(sizes.parity as usize * piece, 0);
-        let Some(code) = code_of(layout) else { return bytes };
+        let Some(code) = layout.code() else { return bytes };
         let encoder = find(&mut self.encoders, |encoder| encoder.code() == code, || Encoder::new(code));
         let mut pieces: Vec<Option<&mut [u8]>> = bytes.chunks_mut(piece).map(Some).collect();
         for s in 0..sizes.submessages {
@@ -139,7 +139,7 @@ impl Codes {
         let kept = self.kept.get(&(ended.message.0, group)).map_or(&[][..], Vec::as_slice);
         let has = |progress: &Option<Progress>, chunk: u32| progress.as_ref().is_some_and(|p| p.has_chunk(chunk));
         let rebuilt = data.len() - self.placed(ended, data.len());
-        let code = code_of(&layout)?;
+        let code = layout.code()?;
         let decoder = find(&mut self.decoders, |decoder| decoder.code() == code, || Decoder::new(code));
         let mut pieces: Vec<Option<&mut [u8]>> = data.chunks_mut(piece).map(Some).collect();
         for s in 0..sizes.submessages {
@@ -170,16 +170,6 @@ impl Codes {
         let (present, last) = (data.packets_present() as usize, data.packets() - 1);
         let short = (last as usize + 1) * self.mtu - bytes;
         present * self.mtu - if data.has_packet(last) { short } else { 0 }
-    }
-}
-
-/// The code by which the bytes of a layout are made. `Config::check` has seen to it that there is one.
-fn code_of(layout: &Layout) -> Option<Code> {
-    let code = layout.code()?;
-    let (k, m) = (code.k as usize, code.m as usize);
-    match code.kind {
-        CodeKind::Xor => Code::xor(k, m).ok(),
-        CodeKind::Mds => Code::mds(k, m).ok(),
     }
 }
 

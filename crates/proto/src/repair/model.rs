@@ -8,8 +8,8 @@
 //! every machine gets the same bits, an engine may decide by them, and `1e-25` is as exact as `0.5`.
 //!
 //! ```
-//! use strandway_erasure::Code;
-//! use strandway_erasure::model::{Effort, Fallback, Transfer};
+//! use strandway_proto::repair::Code;
+//! use strandway_proto::repair::model::{Effort, Fallback, Transfer};
 //!
 //! // 128 MiB in chunks of 4 KiB over 3,750 km at 400 Gb/s; one chunk in 100,000 is lost. Times in milliseconds.
 //! let transfer = Transfer { chunks: 32_768, chunk_time: 81.92e-6, rtt: 25.0, loss: 1e-5 };
@@ -20,7 +20,7 @@
 //! assert!((coded.mean() / transfer.ideal() - 1.024).abs() < 0.001);
 //! ```
 
-use crate::{Code, Scheme};
+use super::{Code, CodeKind};
 
 /// Parts of a [`Completion`] that are kept at the most.
 const PARTS_MAX: usize = 64;
@@ -161,14 +161,14 @@ const RELATIVE: f64 = 1e-15;
 pub fn failure(code: &Code, loss: f64) -> (f64, f64) {
     let (mut fails, mut missing) = (0.0, 0.0);
     let (k, m, all) = (code.data(), code.parity(), code.pieces());
-    match code.scheme() {
-        Scheme::Mds => binomial(all as u64, loss, |lost, probability| {
+    match code.kind() {
+        CodeKind::Mds => binomial(all as u64, loss, |lost, probability| {
             if lost > m as u64 {
                 fails += probability;
                 missing += probability * lost as f64 * k as f64 / all as f64;
             }
         }),
-        Scheme::Xor => {
+        CodeKind::Xor => {
             // Data of a residue, and the probability that two or more are lost of that and its piece of parity.
             let residues = (0..m).map(|residue| {
                 let data = k / m + usize::from(residue < k % m);

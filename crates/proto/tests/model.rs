@@ -1,7 +1,7 @@
 //! The model against reference values, which were calculated by another implementation of the same formulas.
 
-use strandway_erasure::Code;
-use strandway_erasure::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
+use strandway_proto::repair::Code;
+use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -267,7 +267,7 @@ fn played(transfer: &Transfer, code: &Code, fallback: &Fallback, draw: &mut impl
     let (mut chunks, mut sent, mut again) = (transfer.chunks as usize, 0, 0);
     while chunks > 0 {
         let group = if chunks < code.data() { code.shortened(chunks) } else { *code };
-        let mut present = strandway_erasure::Pieces::none();
+        let mut present = strandway_proto::repair::Pieces::none();
         (0..group.pieces()).filter(|_| draw() >= transfer.loss).for_each(|piece| {
             present.insert(piece);
         });
@@ -348,7 +348,7 @@ fn every_build_gives_the_same_bits() {
     assert_eq!(bits("rto", 1e-2), [0x406612c490bd554d, 0x406f9420939e57ef, 0]);
     assert_eq!(bits("mds:32,4", 1e-2), [0x403e1bb0f530da3d, 0x406320b7d0bc4596, 0x3f9e13ab9c0bcb76]);
     assert_eq!(bits("xor:32,8", 1e-3), [0x40403cabb9881fdb, 0x40632b6e8dfd2e3f, 0x3fb418d437bf9169]);
-    let source = include_str!("../src/model.rs");
+    let source = include_str!("../src/repair/model.rs");
     for function in ["ln", "ln_1p", "exp", "exp_m1", "powi", "powf", "log2", "log10", "mul_add"] {
         assert!(!source.contains(&format!(".{function}(")), "{function}");
     }
