@@ -167,14 +167,8 @@ impl Way {
         let mut told = Time::ZERO;
         while !stop.load(Ordering::Relaxed) {
             let sent = self.deliver(&mut desk)?;
-            let (from, mut taken) = (Arc::clone(&self.from), 0);
-            while taken < 4 * BATCH {
-                let got = from.receive(&mut desk, |at, frame| self.take(at, frame))?;
-                taken += got;
-                if got < BATCH {
-                    break;
-                }
-            }
+            let from = Arc::clone(&self.from);
+            let taken = from.receive(&mut desk, |at, frame| self.take(at, frame))?;
             let now = self.clock.now();
             if now.since(told) >= LOOK {
                 told = now;
