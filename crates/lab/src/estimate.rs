@@ -51,8 +51,17 @@ impl Estimate {
         let senders = plan.connections.iter().map(|c| c.source).collect::<BTreeSet<_>>().len() as u64;
         let sent: u64 = plan.flows.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
         let planes = u64::from(plan.topology.planes());
-        let under_way =
-            (experiment.derived.bdp.0 * planes).min(sent / senders.max(1)) / experiment.derived.packet.0.max(1);
+        let derived = &experiment.derived;
+        let pipe = match plan.topology.sites() {
+            0 => derived.bdp.0 * planes,
+            // Long links hold most of what is under way, if the profile lets that many packets be.
+            _ => {
+                let most = experiment.profile().reliability.range().map_or(u64::MAX, u64::from);
+                let each = (plan.connections.len() as u64).div_ceil(senders.max(1));
+                derived.rate.bytes_in(derived.base_rtt).0.min(most.saturating_mul(each * derived.packet.0))
+            }
+        };
+        let under_way = pipe.min(sent / senders.max(1)) / derived.packet.0.max(1);
         // Half a byte per message of a rank's schedule.
         let ranks: u64 = experiment
             .groups

@@ -211,11 +211,8 @@ impl<'a> Slice<'a> {
     /// Visits those ports and hosts of a group to which something happens before `until`, the end of their window or the end
     /// of the run. Where the first window is cut short, `from` lies before all time, below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
-        for n in 0..GROUP {
+        for n in order.stops() {
             let entries = order.of(n);
-            if entries.is_empty() && !order.visits(n) {
-                continue;
-            }
             let stop = group * GROUP + n;
             match stop.checked_sub(self.first_host_stop as usize) {
                 None => {

@@ -290,19 +290,22 @@ fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
         reorder: None,
         seed: 1,
     };
-    let head = ["MTU", "sent", "packets", "arrived", "lost", "failed", "beyond p50", "p99", "longest", "per packet"];
+    let head = ["MTU", "sent", "packets", "arrived", "lost", "failed", "late", "hosts p50", "hosts p99", "per packet"];
     print(&format!("a line of {} ms one way, {} s each\n", args.latency, args.seconds));
+    let late = "late: left the line more than 100 us after its time. hosts: beyond the line's latency, from program to program.";
     let row = |cells: [String; 10]| cells.map(|cell| format!("{cell:>11}")).concat() + "\n";
     print(&row(head.map(String::from)));
     for (mtu, rate) in [(1500, 1), (4096, 1), (4096, 2)] {
         let b = linux::line::bench(&line, Rate::from_gbps(rate), mtu, Duration::from_secs(args.seconds))?;
         let us = |ns: u64| format!("{:.0} us", ns as f64 / 1e3);
-        let [middle, most, longest] = b.beyond_ns.map(us);
+        let [middle, most, _] = b.beyond_ns.map(us);
+        let tardy = format!("{:.2} %", b.carried.tardy as f64 * 100.0 / b.carried.delivered.max(1) as f64);
         let cpu = format!("{:.2} us", b.carried.cpu_ns as f64 / 1e3 / b.sent.max(1) as f64);
         let sent = format!("{:.2} Gb/s", b.rate / 1e9);
         let numbers = [b.sent, b.arrived, b.carried.lost, b.carried.failed].map(|n| n.to_string());
         let [packets, arrived, lost, failed] = numbers;
-        print(&row([mtu.to_string(), sent, packets, arrived, lost, failed, middle, most, longest, cpu]));
+        print(&row([mtu.to_string(), sent, packets, arrived, lost, failed, tardy, middle, most, cpu]));
     }
+    print(&format!("{late}\n"));
     Ok(())
 }
