@@ -51,6 +51,7 @@ impl Profile {
             ReliabilityConfig::SdrXor(config) | ReliabilityConfig::SdrMds(config) => {
                 config.late = config.late.max(host.late_min);
             }
+            ReliabilityConfig::SdrAuto(config) => config.late = config.late.max(host.late_min),
         }
         // A kernel takes whatever it is given at once: where a NIC would pace, the engine must.
         if let CongestionConfig::Paced(config) = &mut self.congestion

@@ -22,7 +22,8 @@ pub enum Letter {
     },
     /// Chunks of a stretch that are here. SDR-RDMA, section 4.1: the selective-repeat acknowledgement.
     Have(Have),
-    /// Groups of a message that are here or can be rebuilt, in place of chunks; `sequence` is the message's first stretch.
+    /// Groups of a message that are here or can be rebuilt, in place of chunks; `sequence` is the message's first stretch, `newest` tells
+    /// how many of its data packets had not come, and `held` in how many runs.
     /// SDR-RDMA, section 4.2: the positive acknowledgement of erasure coding.
     Recovered(Have),
     /// Chunks of a stretch that are lost. SDR-RDMA, sections 4.1 and 4.2: NACK.

@@ -99,7 +99,7 @@ pub struct Profile {
 
 impl Profile {
     /// The presets' names.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 12] = [
         "rocev2",
         "rocev2_sr",
         "uec",
@@ -111,6 +111,7 @@ impl Profile {
         "sdr_nack",
         "sdr_xor",
         "sdr_mds",
+        "sdr_auto",
     ];
 
     /// What a preset is, in one line.
@@ -130,6 +131,9 @@ impl Profile {
             "sdr_nack" => "SDR-RDMA for long lossy links: selective repeat with NACKs, at a fixed rate",
             "sdr_xor" => "SDR-RDMA for long lossy links: XOR parity, then selective repeat, at a fixed rate",
             "sdr_mds" => "SDR-RDMA for long lossy links: Reed-Solomon parity, then selective repeat, at a fixed rate",
+            "sdr_auto" => {
+                "SDR-RDMA for long lossy links: for each message the scheme that a model expects most of (ours)"
+            }
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,
         })
@@ -223,7 +227,7 @@ impl Profile {
                 path: PathConfig::Mrc(MrcConfig::default()),
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },
-            "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" => Profile {
+            "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" | "sdr_auto" => Profile {
                 name: name.into(),
                 // Parts and letters have bytes of their own.
                 wire: WireFormat::Uec,

@@ -22,7 +22,8 @@ use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
 use crate::partial::{PartialConfig, PartialReceiver, PartialSender};
 use crate::repair::{
-    Code, CodeError, CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrCodeConfig, SdrNackConfig, SdrSrConfig,
+    Code, CodeError, CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrAutoConfig, SdrCodeConfig,
+    SdrNackConfig, SdrSrConfig,
 };
 use crate::units::{Bytes, Span, Time};
 
@@ -184,6 +185,8 @@ pub enum ReliabilityConfig {
     SdrXor(SdrCodeConfig),
     /// Reed-Solomon parity, and what it cannot repair again (SDR-RDMA).
     SdrMds(SdrCodeConfig),
+    /// What a model expects most of, message by message (SDR-RDMA).
+    SdrAuto(SdrAutoConfig),
 }
 
 /// A sender's reliability, in place.
@@ -197,8 +200,17 @@ pub enum AnyReliability {
 
 impl ReliabilityConfig {
     /// The names that scenario files use.
-    pub const NAMES: [&str; 8] =
-        ["go_back_n", "selective_repeat", "mrc_sack", "partial", "sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds"];
+    pub const NAMES: [&str; 9] = [
+        "go_back_n",
+        "selective_repeat",
+        "mrc_sack",
+        "partial",
+        "sdr_sr",
+        "sdr_nack",
+        "sdr_xor",
+        "sdr_mds",
+        "sdr_auto",
+    ];
 
     /// The reliability of that name with its default parameters.
     pub fn named(name: &str) -> Option<ReliabilityConfig> {
@@ -211,6 +223,7 @@ impl ReliabilityConfig {
             "sdr_nack" => ReliabilityConfig::SdrNack(SdrNackConfig::default()),
             "sdr_xor" => ReliabilityConfig::SdrXor(SdrCodeConfig::default()),
             "sdr_mds" => ReliabilityConfig::SdrMds(SdrCodeConfig::default()),
+            "sdr_auto" => ReliabilityConfig::SdrAuto(SdrAutoConfig::default()),
             _ => return None,
         })
     }
@@ -226,6 +239,7 @@ impl ReliabilityConfig {
             ReliabilityConfig::SdrNack(_) => "sdr_nack",
             ReliabilityConfig::SdrXor(_) => "sdr_xor",
             ReliabilityConfig::SdrMds(_) => "sdr_mds",
+            ReliabilityConfig::SdrAuto(_) => "sdr_auto",
         }
     }
 
@@ -248,6 +262,7 @@ impl ReliabilityConfig {
             ReliabilityConfig::SdrSr(c) => c,
             ReliabilityConfig::SdrNack(c) => c,
             ReliabilityConfig::SdrXor(c) | ReliabilityConfig::SdrMds(c) => c,
+            ReliabilityConfig::SdrAuto(c) => c,
         }
     }
 
@@ -288,6 +303,7 @@ impl ReliabilityConfig {
             ReliabilityConfig::SdrNack(c) => Some(Scheme::from(c)),
             ReliabilityConfig::SdrXor(c) => Some(Scheme::coded(c, CodeKind::Xor)),
             ReliabilityConfig::SdrMds(c) => Some(Scheme::coded(c, CodeKind::Mds)),
+            ReliabilityConfig::SdrAuto(c) => Some(Scheme::from(c)),
             _ => None,
         }
     }

@@ -2,10 +2,12 @@
 //!
 //! A scheme is a program over the calls of [`crate::partial`] and nothing else: its sender pushes chunks of stretches, its receiver
 //! looks at the bitmaps, and the two write each other letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
-//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`). Parity is *named* here; the
+//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that chooses among them for each message
+//! (`sdr_auto`). Parity is *named* here; the
 //! world that has bytes computes it.
 
 mod acknowledge;
+mod choice;
 mod code;
 mod holes;
 mod layout;
@@ -14,6 +16,7 @@ mod receiver;
 mod sender;
 mod timers;
 
+pub use choice::{Choices, PLANS};
 pub use code::{Code, CodeError, CodeKind, PIECES_MAX, Pieces};
 pub use layout::{Group, Layout};
 pub use receiver::{EndedGroup, RepairReceiver};
@@ -74,6 +77,24 @@ parameters! {
     }
 }
 
+parameters! {
+    /// SDR-RDMA with a choice: for each message the scheme that a model expects most of, from measured loss, bursts and round trip.
+    pub struct SdrAutoConfig {
+        /// The weight of the 99.9th percentile of the completion time; the mean has the rest.
+        tail: f64 = 0.5, 0.0..=1.0, "ours: between the slowest transfer, which a collective waits for, and the mean";
+        /// Submessages whose data, and whose parity, travel as one stretch.
+        group: u32 = 16, 1.0..=4096.0, "ours: as sdr_mds";
+        /// A chunk is lost when one that is this many chunks behind it is complete; two more for each port.
+        reorder: u32 = 4, 0.0..=1000000.0, "ours: as sdr_nack";
+        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot repair.
+        beta: f64 = 1.0, 0.05..=100.0, "SDR-RDMA, section 4.2.2: alpha / 2";
+        /// The retransmission timeout is one round trip and this many more.
+        alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
+        /// The peer may answer this late: it lengthens timeouts.
+        late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
+    }
+}
+
 impl SdrCodeConfig {
     /// The code of these parameters. Connections cannot be opened with parameters that make none.
     ///
@@ -117,14 +138,22 @@ pub(crate) struct Scheme {
     pub(crate) late: Span,
     pub(crate) beta: f64,
     pub(crate) faithful: bool,
-    plan: Plan,
+    plans: Plans,
+}
+
+/// The plans that messages may have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Plans {
+    One(Plan),
+    /// A choice for each message.
+    Auto(SdrAutoConfig),
 }
 
 impl From<&SdrSrConfig> for Scheme {
     fn from(config: &SdrSrConfig) -> Scheme {
         let SdrSrConfig { chunk, alpha, late } = *config;
         let plan = Plan { chunk, reorder: None, code: None, group: 1, striped: false };
-        Scheme { alpha, late, beta: 0.0, faithful: false, plan }
+        Scheme { alpha, late, beta: 0.0, faithful: false, plans: Plans::One(plan) }
     }
 }
 
@@ -132,7 +161,14 @@ impl From<&SdrNackConfig> for Scheme {
     fn from(config: &SdrNackConfig) -> Scheme {
         let SdrNackConfig { chunk, alpha, late, reorder } = *config;
         let plan = Plan { chunk, reorder: Some(reorder), code: None, group: 1, striped: false };
-        Scheme { alpha, late, beta: 0.0, faithful: false, plan }
+        Scheme { alpha, late, beta: 0.0, faithful: false, plans: Plans::One(plan) }
+    }
+}
+
+impl From<&SdrAutoConfig> for Scheme {
+    fn from(config: &SdrAutoConfig) -> Scheme {
+        let SdrAutoConfig { beta, alpha, late, .. } = *config;
+        Scheme { alpha, late, beta, faithful: false, plans: Plans::Auto(*config) }
     }
 }
 
@@ -141,19 +177,33 @@ impl Scheme {
         let SdrCodeConfig { k, m, chunk, group, beta, alpha, late, striped, faithful } = *config;
         let code = config.code(kind).unwrap_or_else(|error| panic!("k = {k} and m = {m}: {error}"));
         let plan = Plan { chunk, reorder: None, code: Some(code), group, striped };
-        Scheme { alpha, late, beta, faithful, plan }
+        Scheme { alpha, late, beta, faithful, plans: Plans::One(plan) }
     }
 
     /// The plan of that number, if there is one.
     #[inline]
     pub(crate) fn plan(&self, number: u8) -> Option<Plan> {
-        (number == 0).then_some(self.plan)
+        match &self.plans {
+            Plans::One(plan) => (number == 0).then_some(*plan),
+            Plans::Auto(config) => choice::plan(number, config.reorder, config.group),
+        }
+    }
+
+    /// Whoever chooses, if there is a choice.
+    fn chooser(&self) -> Option<choice::Chooser> {
+        let Plans::Auto(SdrAutoConfig { tail, group, reorder, beta, alpha, .. }) = self.plans else { return None };
+        Some(choice::Chooser::new(tail, alpha, beta, reorder, group))
+    }
+
+    /// Packets of a chunk, where that does not depend on the message.
+    fn chunk(&self) -> u32 {
+        if let Plans::One(plan) = &self.plans { plan.chunk } else { 1 }
     }
 
     /// The times that both halves wait.
     pub(crate) fn timing(&self, transport: &TransportConfig, environment: &Environment) -> timers::Timing {
         let packet = environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header)));
-        timers::Timing::new(environment.base_rtt, packet * u64::from(self.plan.chunk), self)
+        timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk()), self)
     }
 
     /// The first retransmission timeout.

@@ -96,7 +96,7 @@ fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
     }
     if let ReliabilityConfig::Partial(_) = &profile.reliability {
         let what = "repairs nothing: it is for programs that look at bitmaps themselves".to_string();
-        let remedy = "write \"sdr_sr\", \"sdr_nack\", \"sdr_xor\" or \"sdr_mds\"".to_string();
+        let remedy = "write \"sdr_auto\", \"sdr_sr\", \"sdr_nack\", \"sdr_xor\" or \"sdr_mds\"".to_string();
         sink.add("profile.reliability", "\"partial\"".to_string(), what, remedy);
     }
 }

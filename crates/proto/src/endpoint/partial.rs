@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::packet::{ConnectionId, MessageId};
 use crate::partial::{Busy, PartialReceiver, PartialSender, Progress};
 use crate::reliability::{AnyReceiver, AnyReliability};
-use crate::repair::EndedGroup;
+use crate::repair::{Choices, EndedGroup};
 use crate::units::Time;
 use std::ops::Range;
 
@@ -118,5 +118,11 @@ impl Endpoint {
         let slot = self.connections.find(on)?;
         let connection = self.connections.get_mut(slot)?;
         if let AnyReceiver::Repair(receiver) = &mut connection.receiver { receiver.take_ended() } else { None }
+    }
+
+    /// What a connection has chosen for its messages, if its reliability is `sdr_auto`.
+    pub fn choices(&self, on: ConnectionId) -> Option<&Choices> {
+        let connection = self.connections.get(self.connections.find(on)?)?;
+        if let AnyReliability::Repair(sender) = &connection.reliability { sender.choices() } else { None }
     }
 }

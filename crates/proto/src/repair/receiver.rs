@@ -66,6 +66,9 @@ struct Incoming {
     started: Time,
     last_new: Time,
     groups: BTreeMap<u32, Gathering>,
+    /// Data packets that had not come when their group was over or its rest was asked for, and in how many runs.
+    lost: u32,
+    runs: u32,
     /// Groups that are over: all below this one, and which of those above.
     below: u32,
     above: Vec<u32>,
@@ -76,6 +79,18 @@ struct Incoming {
 impl Incoming {
     fn is_over(&self, group: u32) -> bool {
         group < self.below || self.above.contains(&group)
+    }
+
+    /// Counts what has not come of a group's data.
+    fn count_lost(&mut self, group: u32, data: Option<&Progress>) {
+        let packets = self.layout.data(group).len() as u32;
+        let mut before = true;
+        for packet in 0..packets {
+            let there = data.is_some_and(|data| data.has_packet(packet));
+            self.lost += u32::from(!there);
+            self.runs += u32::from(before && !there);
+            before = there;
+        }
     }
 
     /// The groups that may be under way: no more than there are slots for.
@@ -97,8 +112,9 @@ impl Incoming {
         let base = self.below;
         let bit = |&group: &u32| 1u64.checked_shl(group - base).unwrap_or(0);
         let bits = SackBits::new(self.above.iter().map(bit).fold(0, |a, b| a | b));
-        let (sequence, newest) = (truncated(self.first), u32::MAX);
-        Letter::Recovered(Have { sequence, cumulative: base, base, bits, newest, held: 0 })
+        let held = self.runs.min(u32::from(u16::MAX)) as u16;
+        let sequence = truncated(self.first);
+        Letter::Recovered(Have { sequence, cumulative: base, base, bits, newest: self.lost, held })
     }
 }
 
@@ -220,6 +236,8 @@ impl RepairReceiver {
             started: now,
             last_new: now,
             groups: BTreeMap::new(),
+            lost: 0,
+            runs: 0,
             below: 0,
             above: Vec::new(),
             next_at: Time::NEVER,
@@ -320,6 +338,9 @@ impl RepairReceiver {
         let letter = if coded {
             let parity_at = incoming.first + u64::from(incoming.layout.place(group, true));
             let (data, parity) = (self.table.complete(data_at, true), self.table.complete(parity_at, true));
+            if incoming.groups.get(&group).is_none_or(|gathering| !gathering.repairing) {
+                incoming.count_lost(group, data.as_ref());
+            }
             if let Some(ended) = &mut self.ended {
                 let (message, bytes, layout) = (MessageId(message), incoming.bytes, incoming.layout);
                 ended.push_back(EndedGroup { message, bytes, layout, group, data, parity });
@@ -440,7 +461,8 @@ impl RepairReceiver {
             let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
             let plan = incoming.plan;
             let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, &plan, sizes));
-            (gathering.repairing, gathering.report_at) = (true, now + self.timing.rto());
+            let again = std::mem::replace(&mut gathering.repairing, true);
+            gathering.report_at = now + self.timing.rto();
             let data = self.table.progress(data_at);
             let letters = &mut self.letters;
             let mut say = |letter| push(letters, letter);
@@ -452,6 +474,9 @@ impl RepairReceiver {
                 }
             }
             report.finish(&mut say);
+            if !again {
+                incoming.count_lost(group, data);
+            }
         }
     }
 }

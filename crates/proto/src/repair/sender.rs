@@ -1,5 +1,6 @@
 //! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
 
+use super::choice::{Choices, Chooser, Runs};
 use super::layout::Layout;
 use super::timers::{SILENCE_MIN, SILENT_TIMEOUTS, Timing};
 use super::{Plan, Scheme};
@@ -45,6 +46,7 @@ struct Sending {
     /// Its group of the message, and whether it is parity.
     group: u32,
     parity: bool,
+    coded: bool,
     chunks: u32,
     packets: u32,
     /// Packets of a chunk.
@@ -89,6 +91,9 @@ struct Post {
     first: u64,
     /// Groups that are over.
     over: u32,
+    /// Packets that the receiver has told of as lost, and in how many runs.
+    lost: u32,
+    runs: u32,
     /// With a code: when to ask what has come.
     ask_at: Time,
 }
@@ -99,6 +104,10 @@ pub struct RepairSender {
     scheme: Scheme,
     table: SendTable,
     timing: Timing,
+    /// Time of a packet at line rate.
+    packet: Span,
+    chooser: Option<Box<Chooser>>,
+    runs: Runs,
     base_rtt: Span,
     /// Wire bytes of a full packet.
     full: u64,
@@ -130,6 +139,9 @@ impl RepairSender {
             // Receives are posted by rule: each slot has one as soon as the one before it is over.
             table: SendTable::new(transport.mtu, u64::MAX),
             timing: scheme.timing(transport, environment),
+            packet: environment.rate.time_for(environment.packet),
+            chooser: scheme.chooser().map(Box::new),
+            runs: Runs::default(),
             base_rtt: environment.base_rtt,
             full: u64::from(transport.header + transport.mtu),
             posts: VecDeque::new(),
@@ -196,6 +208,7 @@ impl RepairSender {
                 post: number,
                 group,
                 parity,
+                coded: plan.code.is_some(),
                 chunks,
                 packets,
                 size: plan.chunk,
@@ -249,11 +262,15 @@ impl RepairSender {
         let packets = packets_of(sending, sending.size);
         let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) else { return };
         state.is_there = true;
+        let news = state.tries == 1 && !sending.coded;
         let bytes = u64::from(std::mem::take(&mut state.in_flight));
         sending.count += 1;
         self.in_flight -= bytes;
         settled.bytes += Bytes(bytes);
         settled.packets += packets;
+        if news && let Some(chooser) = &mut self.chooser {
+            chooser.learn(packets, 0, 0);
+        }
     }
 
     /// A stretch is over. Frees its slot; adds what left the flight.
@@ -264,6 +281,11 @@ impl RepairSender {
         settled.bytes += Bytes(bytes);
         settled.packets += sending.packets.saturating_sub(sending.count * sending.size);
         if !sending.parity {
+            if sending.coded
+                && let Some(chooser) = &mut self.chooser
+            {
+                chooser.learn(sending.packets, 0, 0);
+            }
             let post = self.post_mut(sending.post);
             post.over += 1;
             if post.over == post.layout.groups() {
@@ -326,8 +348,17 @@ impl RepairSender {
     fn on_recovered(&mut self, have: &Have, settled: &mut Settled) {
         let first = self.named(have.sequence);
         let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
-        let post = self.first_post + at as u64;
-        let groups = self.posts[at].layout.groups();
+        let number = self.first_post + at as u64;
+        let post = &mut self.posts[at];
+        // What the receiver's groups have lacked so far, in place of what an acknowledgement says.
+        let (lost, runs) = (have.newest, u32::from(have.held));
+        if lost > post.lost
+            && let Some(chooser) = &mut self.chooser
+        {
+            chooser.learn(0, lost - post.lost, runs.saturating_sub(post.runs));
+            (post.lost, post.runs) = (lost, runs);
+        }
+        let (post, groups) = (number, post.layout.groups());
         let bits = { have.bits }.get();
         let base = have.base;
         let below = have.cumulative.min(groups);
@@ -372,6 +403,10 @@ impl RepairSender {
         }
         let (path, bytes) = (state.path, u64::from(std::mem::take(&mut state.in_flight)));
         state.sent_at = Time::NEVER;
+        let news = state.tries == 1 && !sending.coded;
+        if news && let Some(chooser) = &mut self.chooser {
+            chooser.learn(packets, 1, u32::from(self.runs.begins(sequence, chunk)));
+        }
         self.in_flight -= bytes;
         self.lost.push(Lost { path, bytes: Bytes(bytes), kind });
         self.table.push(sequence, chunk * size, chunk * size + packets, true);
@@ -476,12 +511,20 @@ impl RepairSender {
             }
         }
     }
+
+    /// What has been chosen so far, if there is a choice.
+    pub fn choices(&self) -> Option<&Choices> {
+        self.chooser.as_ref().map(|chooser| chooser.choices())
+    }
 }
 
 impl Reliability for RepairSender {
     fn open(&mut self, message: Message) {
         let (packets, tail) = self.table.cut(message.bytes);
-        let number = 0;
+        let number = match &mut self.chooser {
+            Some(chooser) => chooser.choose(packets, self.packet, self.timing.rtt),
+            None => 0,
+        };
         let plan = self.scheme.plan(number).expect("the plan of a choice");
         let layout = plan.layout(packets);
         self.posts.push_back(Post {
@@ -494,6 +537,8 @@ impl Reliability for RepairSender {
             begun: 0,
             first: 0,
             over: 0,
+            lost: 0,
+            runs: 0,
             ask_at: Time::NEVER,
         });
         self.begin();

@@ -4,7 +4,7 @@ use super::wire::{DELAY, Pair, faithful};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Letter, Packet, Profile, Span};
 
-const SCHEMES: [&str; 4] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds"];
+const SCHEMES: [&str; 5] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"];
 
 /// Sends a message while the wire takes what `lost` says, and gives how much longer it took than without; in round trips.
 fn delay(scheme: &str, mut lost: impl FnMut(&Packet) -> bool) -> f64 {

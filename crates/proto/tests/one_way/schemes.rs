@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use strandway_proto::packet::{Flags, Header, Part};
 use strandway_proto::parameter::Value;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::repair::{Code, CodeKind, Plan, SdrCodeConfig};
+use strandway_proto::repair::{CodeKind, Plan, SdrCodeConfig};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Letter, Packet, Profile, Span, Time};
 
-const SCHEMES: [&str; 4] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds"];
+const SCHEMES: [&str; 5] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"];
 
 fn profile(name: &str) -> Profile {
     Profile::preset(name).expect("a preset")
@@ -27,7 +27,7 @@ fn with(name: &str, parameters: &[(&str, u64)]) -> Profile {
     profile
 }
 
-fn plan_of(profile: &Profile) -> Option<(Plan, Code)> {
+fn plan_of(profile: &Profile) -> Option<Plan> {
     let (config, kind): (&SdrCodeConfig, CodeKind) = match &profile.reliability {
         ReliabilityConfig::SdrXor(config) => (config, CodeKind::Xor),
         ReliabilityConfig::SdrMds(config) => (config, CodeKind::Mds),
@@ -35,16 +35,18 @@ fn plan_of(profile: &Profile) -> Option<(Plan, Code)> {
     };
     let SdrCodeConfig { striped, chunk, group, .. } = *config;
     let code = config.code(kind).expect("a code");
-    Some((Plan { chunk, reorder: None, code: Some(code), group, striped }, code))
+    Some(Plan { chunk, reorder: None, code: Some(code), group, striped })
 }
 
 /// Can a message be put together from the packets of it that came?
 fn is_there(profile: &Profile, parts: &[Part]) -> bool {
     let Some(first) = parts.first() else { return false };
     let data: BTreeSet<u32> = parts.iter().filter(|p| !p.parity).map(|p| p.packet).collect();
-    let Some((plan, code)) = plan_of(profile) else { return data.len() as u32 == first.packets };
+    let Some(layout) = profile.reliability.coded_layout(first.plan, first.packets) else {
+        return data.len() as u32 == first.packets;
+    };
+    let (chunk, code) = (layout.chunk_packets(), layout.code().expect("a coded layout"));
     let parity: BTreeSet<u32> = parts.iter().filter(|p| p.parity).map(|p| p.packet).collect();
-    let (layout, chunk) = (plan.layout(first.packets), plan.chunk);
     (0..layout.groups()).all(|g| {
         let (sizes, data_at, parity_at) = (layout.group(g), layout.data(g), layout.parity(g));
         let has = |c: u32| {
@@ -87,7 +89,7 @@ proptest! {
 
     #[test]
     fn whatever_the_wire_does_messages_arrive(
-        scheme in 0usize..4,
+        scheme in 0usize..5,
         sizes in prop::collection::vec(prop_oneof![0u64..30_000, 0u64..900_000], 1..6),
         loss in 0.0f64..0.3,
         repeat in 0.0f64..0.2,
@@ -178,7 +180,7 @@ fn as_many_losses_as_parity_chunks_need_nothing_again_and_one_more_needs_one_rep
     for scheme in ["sdr_xor", "sdr_mds"] {
         for striped in [0, 1] {
             let profile = with(scheme, &[("striped", striped), ("group", 4)]);
-            let (plan, _) = plan_of(&profile).expect("a code");
+            let plan = plan_of(&profile).expect("a code");
             let packets = 3 * 4 * 32;
             let layout = plan.layout(packets);
             // Of submessage 2 of group 1: its first eight chunks, one of each residue, and then a ninth.

@@ -1,0 +1,248 @@
+//! Which scheme for this message? `sdr_auto` measures loss, bursts and round trip as it goes, and asks the model.
+//!
+//! SDR-RDMA (section 4.3) has the model and leaves the choice to an operator; choosing while messages wait is ours.
+
+use super::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
+use super::{Code, Plan};
+use crate::units::Span;
+
+/// Plans to choose among; a plan's number travels in every packet.
+pub const PLANS: usize = 6;
+
+/// Packets of a chunk, and parity of 32 data chunks; ours: the splits that SDR-RDMA's figure 10 compares.
+const MENU: [(u32, u32); PLANS] = [(1, 0), (16, 0), (1, 2), (1, 4), (1, 8), (1, 16)];
+
+/// Data chunks of a submessage.
+const K: u32 = 32;
+
+/// Before anything is known, one packet in 2,000 counts as lost. Ours.
+const PRIOR_LOST: f64 = 0.5;
+const PRIOR_SENT: f64 = 1_000.0;
+/// No loss is taken for rarer than this.
+const LOSS_MIN: f64 = 1e-7;
+/// What was sent before the last so many packets counts half, and so on. Ours.
+const MEMORY: f64 = 262_144.0;
+/// Another plan must be better by this much. Ours.
+const BETTER: f64 = 0.95;
+
+/// The plan of a number: `reorder` chunks may overtake, `group` submessages make a group.
+pub(super) fn plan(number: u8, reorder: u32, group: u32) -> Option<Plan> {
+    let &(chunk, m) = MENU.get(usize::from(number))?;
+    let code = if m > 0 { Code::mds(K as usize, m as usize).ok() } else { None };
+    let striped = code.is_some();
+    Some(Plan { chunk, reorder: code.is_none().then_some(reorder), code, group, striped })
+}
+
+/// What has been chosen so far on a connection, and from which measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choices {
+    /// Messages by plan.
+    pub messages: [u64; PLANS],
+    /// The share of packets that is lost, as measured.
+    pub loss: f64,
+    /// Packets in a row that are lost on average, as measured.
+    pub burst: f64,
+    /// The round trip, as measured.
+    pub rtt: Span,
+    /// The plan of the last message, and what the model expected of it: mean and 99.9th percentile of the completion time.
+    pub last: Option<(u8, Span, Span)>,
+    /// The best of the others, by the same.
+    pub next: Option<(u8, Span, Span)>,
+}
+
+impl Choices {
+    /// What a plan is, in words.
+    pub fn name(plan: u8) -> String {
+        match plan_code(plan) {
+            Some(code) => code.to_string(),
+            None if plan == 0 => "NACKs".to_string(),
+            None => format!("NACKs, {} packets a chunk", MENU.get(usize::from(plan)).map_or(1, |p| p.0)),
+        }
+    }
+}
+
+fn plan_code(number: u8) -> Option<Code> {
+    plan(number, 0, 1)?.code
+}
+
+/// What a connection has measured.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Packets that were sent for the first time and of which it is known whether they came.
+    sent: f64,
+    lost: f64,
+    /// Runs of lost packets.
+    runs: f64,
+}
+
+/// A message and its link, as rough as a choice needs it: the same one need not be thought over again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Question {
+    packets: u32,
+    loss: f64,
+    burst: u32,
+    rtt: u64,
+}
+
+/// Two leading binary digits of a number.
+fn rough(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() & !((1 << 50) - 1))
+}
+
+/// Chooses plans for the messages of one connection.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    measured: Measured,
+    /// The weight of the 99.9th percentile beside the mean.
+    tail: f64,
+    alpha: f64,
+    beta: f64,
+    reorder: u32,
+    group: u32,
+    current: u8,
+    answered: Option<(Question, u8)>,
+    choices: Choices,
+}
+
+impl Chooser {
+    pub(super) fn new(tail: f64, alpha: f64, beta: f64, reorder: u32, group: u32) -> Chooser {
+        let measured = Measured { sent: PRIOR_SENT, lost: PRIOR_LOST, runs: PRIOR_LOST };
+        let (loss, burst) = (PRIOR_LOST / PRIOR_SENT, 1.0);
+        let choices = Choices { messages: [0; PLANS], loss, burst, rtt: Span::ZERO, last: None, next: None };
+        Chooser { measured, tail, alpha, beta, reorder, group, current: 0, answered: None, choices }
+    }
+
+    /// It is known of so many packets whether they came: so many did not, in so many runs.
+    pub(super) fn learn(&mut self, packets: u32, lost: u32, runs: u32) {
+        let Measured { sent, lost: all_lost, runs: all_runs } = &mut self.measured;
+        *sent += f64::from(packets);
+        *all_lost += f64::from(lost);
+        *all_runs += f64::from(runs);
+        if *sent > MEMORY {
+            (*sent, *all_lost, *all_runs) = (*sent / 2.0, *all_lost / 2.0, *all_runs / 2.0);
+        }
+    }
+
+    /// The plan for a message of so many packets, each of which takes `packet` to leave.
+    pub(super) fn choose(&mut self, packets: u32, packet: Span, rtt: Span) -> u8 {
+        let Measured { sent, lost, runs } = self.measured;
+        let loss = (lost / sent).clamp(LOSS_MIN, 0.9);
+        let burst = if runs > 0.0 { (lost / runs).max(1.0) } else { 1.0 };
+        (self.choices.loss, self.choices.burst, self.choices.rtt) = (loss, burst, rtt);
+        let question = Question {
+            packets: (rough(f64::from(packets)) as u32).max(1),
+            loss: rough(loss),
+            burst: burst as u32,
+            rtt: rough(rtt.0 as f64) as u64,
+        };
+        let known = self.answered.filter(|(asked, _)| *asked == question);
+        let plan = known.map_or_else(|| self.think(packets, packet, rtt, loss, burst), |(_, plan)| plan);
+        self.answered = Some((question, plan));
+        self.current = plan;
+        self.choices.messages[usize::from(plan)] += 1;
+        plan
+    }
+
+    /// Asks the model.
+    fn think(&mut self, packets: u32, packet: Span, rtt: Span, loss: f64, burst: f64) -> u8 {
+        let mut scores = [f64::INFINITY; PLANS];
+        let mut times = [(Span::ZERO, Span::ZERO); PLANS];
+        for number in 0..PLANS as u8 {
+            let Some(completion) = self.expect(number, packets, packet, rtt, loss, burst) else { continue };
+            let (mean, tail) = (completion.mean(), completion.quantile(0.999));
+            scores[usize::from(number)] = mean + self.tail * (tail - mean);
+            times[usize::from(number)] = (Span(mean as u64), Span(tail as u64));
+        }
+        let by_score = |&a: &u8, &b: &u8| scores[usize::from(a)].total_cmp(&scores[usize::from(b)]);
+        let best = (0..PLANS as u8).min_by(by_score).unwrap_or(0);
+        let stays = scores[usize::from(self.current)] * BETTER <= scores[usize::from(best)];
+        let plan = if stays { self.current } else { best };
+        let next = (0..PLANS as u8).filter(|&other| other != plan).min_by(by_score);
+        let told = |plan: u8| (plan, times[usize::from(plan)].0, times[usize::from(plan)].1);
+        (self.choices.last, self.choices.next) = (Some(told(plan)), next.map(told));
+        plan
+    }
+
+    /// What the model expects of a plan; `None` if bursts are longer than its parity.
+    fn expect(&self, number: u8, packets: u32, packet: Span, rtt: Span, loss: f64, burst: f64) -> Option<Completion> {
+        let plan = plan(number, self.reorder, self.group)?;
+        let chunks = u64::from(packets.div_ceil(plan.chunk));
+        let chunk_time = packet.0 as f64 * f64::from(plan.chunk);
+        let rtt = rtt.0 as f64;
+        let Some(code) = plan.code else {
+            let transfer = Transfer { chunks, chunk_time, rtt, loss: chunk_loss(loss, u64::from(plan.chunk)) };
+            return Some(transfer.retransmitted(rtt + f64::from(self.reorder) * chunk_time, Effort::QUICK));
+        };
+        // A burst takes neighbouring chunks, and those belong to different submessages. What it takes of one of them at once counts
+        // as one loss of a code that is as much smaller. Twice the average, since bursts vary.
+        let submessages = (packets.div_ceil(code.data() as u32)).min(self.group).max(1);
+        let together = ((2.0 * burst / f64::from(submessages)) as usize).max(1);
+        let code = code.resized(code.data() / together, code.parity() / together)?;
+        let count = together as u64;
+        let transfer = Transfer { chunks: chunks.div_ceil(count), chunk_time: chunk_time * together as f64, rtt, loss };
+        let fallback = Fallback { rto: rtt * (1.0 + self.alpha), beta: self.beta, whole_groups: false };
+        Some(transfer.coded(code, &fallback, Effort::QUICK))
+    }
+
+    pub(super) fn choices(&self) -> &Choices {
+        &self.choices
+    }
+}
+
+/// Tells single losses from bursts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Runs {
+    last: Option<(u64, u32)>,
+}
+
+impl Runs {
+    /// A chunk of a stretch is lost: is it the first of a run?
+    pub(super) fn begins(&mut self, sequence: u64, chunk: u32) -> bool {
+        let follows = self.last.is_some_and(|(at, last)| at == sequence && chunk == last + 1);
+        self.last = Some((sequence, chunk));
+        !follows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over 3,750 km at 400 Gb/s.
+    fn choice(bytes: u64, loss: f64, burst: f64) -> String {
+        let mut chooser = Chooser::new(0.5, 2.0, 1.0, 4, 16);
+        let lost = 1_000_000.0 * loss;
+        chooser.learn(1_000_000, lost as u32, (lost / burst) as u32);
+        let plan = chooser.choose((bytes / 4096) as u32, Span::from_ns(82), Span::from_ms(25));
+        Choices::name(plan)
+    }
+
+    #[test]
+    fn choices_are_those_of_the_papers_figures() {
+        // Figure 9: codes from 128 KiB to a gibibyte where losses are likely, retransmission for long messages and for rare losses.
+        assert_eq!(choice(128 << 20, 1e-4, 1.0), "MDS(32,2)");
+        assert_eq!(choice(128 << 20, 1e-3, 1.0), "MDS(32,4)");
+        assert_eq!(choice(128 << 20, 2e-2, 1.0), "MDS(32,8)");
+        assert!(choice(64 << 30, 1e-5, 1.0).starts_with("NACKs"));
+        assert!(choice(64 << 10, 0.0, 1.0).starts_with("NACKs"));
+    }
+
+    #[test]
+    fn long_bursts_take_more_parity() {
+        assert_eq!(choice(128 << 20, 1e-3, 64.0), "MDS(32,16)");
+    }
+
+    #[test]
+    fn one_loss_does_not_change_a_mind() {
+        let mut chooser = Chooser::new(0.5, 2.0, 1.0, 4, 16);
+        chooser.learn(100_000, 100, 100);
+        let choose = |chooser: &mut Chooser| chooser.choose(32_768, Span::from_ns(82), Span::from_ms(25));
+        let first = choose(&mut chooser);
+        for _ in 0..20 {
+            chooser.learn(10_000, 11, 11);
+            assert_eq!(choose(&mut chooser), first);
+        }
+        chooser.learn(200_000, 6_000, 6_000);
+        assert!(choose(&mut chooser) > first, "three percent are another matter");
+    }
+}
