@@ -36,6 +36,8 @@ pub struct Measurements {
     pub opened: strandway_proto::ConnectionStats,
     /// Ends of such connections that were open when the run ended.
     pub opened_left: u64,
+    /// Of each connection of the plan that chooses a repair scheme for each of its messages: what it chose.
+    pub choices: Vec<strandway_proto::repair::Choices>,
     /// Sums over all.
     pub packets: PacketCounters,
     /// Per directed link, in the topology's order.

@@ -3,6 +3,7 @@
 //! Its JSON form is the format that scripts depend on: fields are added, never renamed.
 
 mod capacity;
+mod choice;
 pub(crate) mod cost;
 mod crowd;
 pub mod csv;
@@ -77,6 +78,9 @@ pub struct Report {
     /// Every long link between sites, in each direction; empty for a fabric that is one place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub long_links: Vec<LongLinkFacts>,
+    /// Which repair schemes `sdr_auto` chose, and why; absent where nothing chose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choices: Option<ChoiceFacts>,
     /// Per NIC port, how its entropy values fared.
     pub paths: Vec<PathFacts>,
     /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
@@ -399,6 +403,45 @@ pub struct LinkFacts {
     pub lost: u64,
     /// How long its data was paused.
     pub paused_us: f64,
+}
+
+/// What `sdr_auto` chose for the messages of a run, all connections together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChoiceFacts {
+    /// Connections that chose.
+    pub connections: u64,
+    /// The plans that messages had.
+    pub plans: Vec<PlanFacts>,
+    /// Share of packets that is lost, as measured: mean over connections.
+    pub loss: f64,
+    /// Packets in a row that are lost, as measured: mean over connections.
+    pub burst: f64,
+    /// Round trip, as measured: mean over connections.
+    pub rtt_us: f64,
+    /// The last choice of the connection with the most messages, and what the model expected of it.
+    pub last: Option<ChoiceOption>,
+    /// The best of the others, by the same.
+    pub next: Option<ChoiceOption>,
+}
+
+/// A repair scheme and the messages that had it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PlanFacts {
+    /// What it is.
+    pub plan: String,
+    /// How many messages.
+    pub messages: u64,
+}
+
+/// A repair scheme and what the model expects of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChoiceOption {
+    /// What it is.
+    pub plan: String,
+    /// Mean completion time.
+    pub mean_us: f64,
+    /// Its 99.9th percentile.
+    pub p999_us: f64,
 }
 
 /// One direction of a long link between sites.

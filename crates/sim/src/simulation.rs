@@ -183,6 +183,9 @@ fn merge(
                     m.connections[c] += *host.endpoint.stats(id);
                 }
             }
+            if let Some(host) = connection.source.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
+                m.choices.extend(host.endpoint.choices(ends.0).copied());
+            }
             if let Some(host) = connection.destination.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
                 m.waits[c] = host.endpoint.waits(ends.1);
             }

@@ -133,6 +133,7 @@ impl Report {
             links: groups(experiment, measured),
             hottest: hottest(experiment, measured),
             long_links: super::long::facts(experiment, measured),
+            choices: super::choice::facts(measured),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),

@@ -49,6 +49,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if !report.long_links.is_empty() {
         line(super::long::table(report, width));
     }
+    if let Some(choices) = super::choice::sentences(report) {
+        line(choices);
+    }
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }

@@ -1,0 +1,56 @@
+//! What `sdr_auto` chose for the messages of a run, and why.
+
+use super::text::us;
+use super::{ChoiceFacts, ChoiceOption, PlanFacts, Report};
+use strandway_fabric::Measurements;
+use strandway_proto::Span;
+use strandway_proto::repair::Choices;
+
+/// The choices of all connections together; `None` if none of them chose.
+pub(super) fn facts(measured: &Measurements) -> Option<ChoiceFacts> {
+    let all = &measured.choices;
+    // The connection with the most messages tells what it expected.
+    let most = all.iter().max_by_key(|choices| choices.messages.iter().sum::<u64>())?;
+    let count = all.len() as f64;
+    let mean = |value: fn(&Choices) -> f64| all.iter().map(value).sum::<f64>() / count;
+    let plans = (0..most.messages.len()).map(|plan| PlanFacts {
+        plan: Choices::name(plan as u8),
+        messages: all.iter().map(|choices| choices.messages[plan]).sum(),
+    });
+    let option = |(plan, mean, tail): (u8, Span, Span)| ChoiceOption {
+        plan: Choices::name(plan),
+        mean_us: mean.as_us(),
+        p999_us: tail.as_us(),
+    };
+    Some(ChoiceFacts {
+        connections: all.len() as u64,
+        plans: plans.filter(|plan| plan.messages > 0).collect(),
+        loss: mean(|choices| choices.loss),
+        burst: mean(|choices| choices.burst),
+        rtt_us: mean(|choices| choices.rtt.as_us()),
+        last: most.last.map(option),
+        next: most.next.map(option),
+    })
+}
+
+/// The same in two sentences.
+pub(super) fn sentences(report: &Report) -> Option<String> {
+    let facts = report.choices.as_ref()?;
+    let mut plans: Vec<&PlanFacts> = facts.plans.iter().collect();
+    plans.sort_by_key(|plan| std::cmp::Reverse(plan.messages));
+    let plans: Vec<String> = plans.iter().map(|plan| format!("{} for {}", plan.plan, plan.messages)).collect();
+    let measured = format!(
+        "{} % of packets lost, {:.1} in a row, round trip {}",
+        super::text::reproduced::number(100.0 * facts.loss),
+        facts.burst,
+        us(Some(facts.rtt_us))
+    );
+    let mut text = format!("schemes by message: {}; measured: {measured}.", plans.join(", "));
+    if let (Some(last), Some(next)) = (&facts.last, &facts.next) {
+        let told = |option: &ChoiceOption| {
+            format!("{}: mean {}, p99.9 {}", option.plan, us(Some(option.mean_us)), us(Some(option.p999_us)))
+        };
+        text += &format!("\nthe last choice was {}; next best {}.", told(last), told(next));
+    }
+    Some(text)
+}
