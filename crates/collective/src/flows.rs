@@ -20,8 +20,6 @@ pub struct FlowTable<'a> {
     waiting_bounds: Vec<u32>,
     /// How many flows start at each host, either way.
     counts: Vec<u32>,
-    /// News between hosts takes this long.
-    news: Span,
 }
 
 /// Sorts the numbers of items by group: the numbers, and where each group begins.
@@ -70,7 +68,7 @@ impl<'a> FlowTable<'a> {
             let posted = flow.start != Start::Program;
             counts[plan.connections[flow.connection as usize].source.0 as usize] += u32::from(posted);
         }
-        FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts, news: plan.topology.shortest_latency() }
+        FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts }
     }
 
     /// The flows that wait for a trigger.
@@ -81,6 +79,11 @@ impl<'a> FlowTable<'a> {
 
     fn source(&self, flow: u32) -> HostId {
         self.plan.connections[self.plan.flows[flow as usize].connection as usize].source
+    }
+
+    /// How long news takes from one host to another.
+    fn news(&self, from: HostId, to: HostId) -> Span {
+        self.plan.topology.news_between(from, to)
     }
 
     /// The host that counts a trigger: where the first flow that waits for it starts.
@@ -118,7 +121,7 @@ impl<'a> FlowTable<'a> {
 /// The flows that one host posts, and the triggers that it counts.
 ///
 /// A trigger is counted at the host where the first flow that waits for it starts. News from another host to there, and from
-/// there to another host, takes one [`shortest_latency`](strandway_fabric::Topology::shortest_latency) each.
+/// there to another host, takes one [`news_between`](strandway_fabric::Topology::news_between) each.
 #[derive(Debug)]
 pub struct Flows<'a> {
     table: &'a FlowTable<'a>,
@@ -167,7 +170,7 @@ impl<'a> Flows<'a> {
         match self.table.home(trigger) {
             Some(home) if home == self.host => self.fire(now, trigger),
             Some(home) => {
-                let at = now + self.table.news;
+                let at = now + self.table.news(self.host, home);
                 self.actions.push_back(Action::Signal { to: home, at, order, word: trigger });
             }
             None => {}
@@ -200,7 +203,7 @@ impl<'a> Flows<'a> {
                 let place = self.released.partition_point(|r| *r < due);
                 self.released.insert(place, due);
             } else {
-                let at = now + delay + self.table.news;
+                let at = now + delay + self.table.news(self.host, source);
                 let order = 2 * plan.flows.len() as u32 + flow;
                 self.actions.push_back(Action::Signal { to: source, at, order, word: flow });
             }

@@ -77,7 +77,7 @@ pub enum Start {
     At(Time),
     /// When this trigger (index into [`Plan::triggers`]) fires, plus a delay. A trigger is counted at the host where the first
     /// flow that waits for it starts; news from another host to there, and from there to another host, takes one
-    /// [`Topology::shortest_latency`] each, since nothing travels faster than the fabric.
+    /// [`Topology::news_between`] each, since nothing travels faster than the fabric.
     On(u32, Span),
     /// When the program that it belongs to posts it: this is but a row to be measured.
     Program,

@@ -46,7 +46,8 @@ impl Wanderer {
     fn scenario(seed: u64) -> (String, bool) {
         let mut w = Wanderer { random: Random::new(seed, StreamKind::Workload, 77), text: String::new() };
         let profile = w.pick(&["uec", "uec", "strack", "strack_fast", "prime", "mrc", "rocev2", "rocev2_sr"]);
-        let hosts = w.fabric(profile);
+        // Every seventh seed joins sites.
+        let hosts = if seed % 7 == 6 { w.sites(profile) } else { w.fabric(profile) };
         w.line(format_args!("[profile]\nname = \"{profile}\""));
         if w.one_in(3) && profile != "mrc" {
             let path = w.pick(&["single", "oblivious", "bitmap", "reps", "mixed"]);
@@ -59,6 +60,7 @@ impl Wanderer {
         for _ in 0..1 + w.below(3) {
             w.workload(hosts);
         }
+        let lossy = w.text.contains("\nloss = ");
         let faults = if w.one_in(2) { 0 } else { 1 + w.below(3) };
         for _ in 0..faults {
             w.fault();
@@ -68,7 +70,7 @@ impl Wanderer {
         if w.one_in(4) {
             w.line("sample = \"3 us\"");
         }
-        (w.text, faults > 0)
+        (w.text, lossy || faults > 0)
     }
 
     /// `[fabric]`; gives the number of hosts.
@@ -113,6 +115,36 @@ impl Wanderer {
         hosts
     }
 
+    /// `[fabric]` with long links; gives the number of hosts.
+    fn sites(&mut self, profile: &str) -> u32 {
+        let (sites, each) = (2 + self.below(4), 1 + self.below(5));
+        let planes = if profile == "mrc" { self.pick(&[2, 4]) } else { self.pick(&[1, 1, 2]) };
+        self.line(format_args!(
+            "[fabric]\nkind = \"sites\"\nsites = {sites}\nhosts_per_site = {each}\nplanes = {planes}"
+        ));
+        let rate = self.pick(&["100 Gbps", "400 Gbps"]);
+        let (long_rate, far) = (self.pick(&["40 Gbps", "400 Gbps"]), self.pick(&["1 us", "20 us", "300 us", "1 ms"]));
+        self.line(format_args!("rate = \"{rate}\"\nlong_rate = \"{long_rate}\"\nlong_latency = \"{far}\""));
+        if self.one_in(2) {
+            let bundle = 1 + self.below(4);
+            self.line(format_args!("bundle = {bundle}"));
+        }
+        if self.one_in(3) {
+            let queue = self.pick(&["20 us", "200 kB", "0.5 BDP"]);
+            self.line(format_args!("long_queue = \"{queue}\""));
+        }
+        if self.one_in(2) {
+            let loss = self.pick(&[0.001, 0.01, 0.05]);
+            self.line(format_args!("loss = {loss}"));
+            let burst = self.pick(&["", "burst = 3", "burst = \"2 us\"", "loss_one_way = true"]);
+            self.line(burst);
+        }
+        if self.one_in(3) {
+            self.line("[[fabric.long_links]]\nbetween = [1, 0]\nlong_latency = \"77 us\"");
+        }
+        sites * each
+    }
+
     fn workload(&mut self, hosts: u32) {
         let size = self.pick(&["1 B", "4096 B", "20 kB", "100 kB", "300 kB"]);
         let kind =
@@ -145,8 +177,12 @@ impl Wanderer {
     }
 
     fn fault(&mut self) {
-        let up = if self.text.contains("fat-tree") { "leaf->agg" } else { "leaf->spine" };
-        let tier = self.pick(&["host->leaf", up, up]);
+        let (below, up) = match () {
+            () if self.text.contains("fat-tree") => ("host->leaf", "leaf->agg"),
+            () if self.text.contains("\"sites\"") => ("host->site", "site->higher"),
+            () => ("host->leaf", "leaf->spine"),
+        };
+        let tier = self.pick(&[below, up, up]);
         let (kind, count) = (self.pick(&["down", "down", "degrade", "loss"]), 1 + self.below(3));
         self.line(format_args!("[[faults]]\ntier = \"{tier}\"\ncount = {count}\npick = \"random\"\nkind = \"{kind}\""));
         if self.one_in(3) {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::Measurements;
-use strandway_fabric::plan::CapturePlan;
+use strandway_fabric::plan::{CapturePlan, Start, TriggerPlan};
 use strandway_fabric::topology::{Level, LongLink, SitesShape, Topology};
 use strandway_fabric::{LinkId, Plan};
 use strandway_proto::{Bytes, Rate, Span, Time};
@@ -166,4 +166,21 @@ fn entropy_spreads_over_parallel_long_links_and_routing_leaves_a_dead_one() {
     let m = simulate(&plan, &Control::new());
     assert_eq!(packets(&m)[2], 0, "{:?}", packets(&m));
     assert!(m.flows[0].finished.is_some());
+}
+
+#[test]
+fn news_of_a_flow_needs_the_way_to_the_other_site() {
+    let topology = sites(2, 2, 1, 1, 3);
+    let mut plan = plain(topology, &[(0, 1, 4096), (2, 3, 4096), (1, 0, 4096)]);
+    plan.triggers = vec![TriggerPlan { needed: 1 }, TriggerPlan { needed: 1 }];
+    // The first flow within site 0 releases one within site 1, and one that its own receiver posts.
+    plan.flows[0].on_received = Some(0);
+    plan.flows[0].on_sent = Some(1);
+    plan.flows[1].start = Start::On(0, Span::ZERO);
+    plan.flows[2].start = Start::On(1, Span::ZERO);
+    let m = simulate(&plan, &Control::new());
+    let received = m.flows[0].received.expect("it arrived");
+    assert_eq!(m.flows[1].started, Some(received + Span::from_ms(3) + Span::from_us(2)));
+    let finished = m.flows[0].finished.expect("it ended");
+    assert_eq!(m.flows[2].started, Some(finished + Span::from_us(1)));
 }

@@ -20,6 +20,13 @@ impl Topology {
         self.kinds_of_link().map(|l| l.latency).min().unwrap_or(Span::ZERO)
     }
 
+    /// How long news of one host's program takes to another's (triggers): the shortest propagation delay of any link; between sites
+    /// that of the way.
+    pub fn news_between(&self, a: HostId, b: HostId) -> Span {
+        let long = self.long_link(self.leaf_of(a), self.leaf_of(b));
+        long.map_or(self.shortest_latency(), |long| long.level.latency + self.levels[0].latency * 2)
+    }
+
     /// Number of links between two hosts: 2 below one leaf, 3 between sites, 4 over tier 1, 6 over cores.
     pub fn hops(&self, a: HostId, b: HostId) -> usize {
         let (leaf_a, leaf_b) = (self.leaf_of(a), self.leaf_of(b));

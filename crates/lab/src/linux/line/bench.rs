@@ -12,6 +12,9 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use strandway_proto::{Bytes, Rate};
 
+/// How long kernels may talk before anything is counted.
+const QUIET: Duration = Duration::from_millis(300);
+
 /// Headers of IPv6 and UDP.
 const HEADERS: usize = 48;
 
@@ -54,6 +57,8 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
     let name = format!("strandway-bench-{}", std::process::id());
     let row = Row(["a", "line", "b"].map(|part| format!("{name}-{part}")));
     build(&row, mtu)?;
+    // What kernels say as devices come up has been said then.
+    std::thread::sleep(QUIET);
     let end = |device: &str| End { namespace: Some(netns(&row.0[1])), device: device.to_string() };
     let carrying = carry(&[(line.clone(), [end("x"), end("y")])])?;
 
@@ -125,8 +130,13 @@ fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
     let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
     carry_out(&here(row.0.iter().map(|space| format!("netns add {space}")).collect()))?;
     for space in &row.0 {
-        // No addresses by themselves, and nobody to ask for routers.
-        let lines = vec!["net/ipv6/conf/default/addr_gen_mode 1".to_string()];
+        // No addresses by themselves, nobody to ask for routers, and reports about multicast once at once, not again within a day.
+        let keys = [
+            "addr_gen_mode 1",
+            "mldv1_unsolicited_report_interval 86400000",
+            "mldv2_unsolicited_report_interval 86400000",
+        ];
+        let lines = keys.map(|key| format!("net/ipv6/conf/default/{key}")).to_vec();
         carry_out(&Step { namespace: Some(space.clone()), tool: Tool::Sysctl, lines })?;
     }
     let cable = |host: &str, address: &str, end: &str| {

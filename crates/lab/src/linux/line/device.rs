@@ -21,6 +21,9 @@ const FRAME_MAX: usize = 9216 + 18;
 /// What the kernel holds while this process has no processor: a quarter of a second at 2 Gb/s.
 const BUFFER: usize = 64 << 20;
 
+/// What packet sockets call a frame that this machine's kernel sends from the device itself (`PACKET_OUTGOING`, packet(7)).
+const OUTGOING: u8 = 4;
+
 /// Frames of one device. It gets what others send to the device, not what it sends itself.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -54,9 +57,10 @@ impl Device {
         }
     }
 
-    /// Gives the frames that are there, at most [`BATCH`], each with the time at which it came in; how many there were.
+    /// Gives the frames that are there, at most [`BATCH`], each with the time at which it came in; how many there were, those that
+    /// the kernel sends from here among them.
     pub(super) fn receive(&self, desk: &mut Desk, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
-        let mut lengths = [(0usize, Time::ZERO); BATCH];
+        let mut lengths = [None; BATCH];
         let mut count = 0;
         {
             let mut slices: Vec<[IoSliceMut<'_>; 1]> =
@@ -75,12 +79,15 @@ impl Device {
                     }
                     _ => None,
                 });
-                *slot = (message.bytes, stamp.unwrap_or(now));
+                let ours = message.address.is_some_and(|from| from.pkttype() == OUTGOING);
+                *slot = (!ours).then_some((message.bytes, stamp.unwrap_or(now)));
                 count += 1;
             }
         }
-        for (chunk, &(length, at)) in desk.room.chunks_exact(FRAME_MAX).zip(&lengths[..count]) {
-            each(at, &chunk[..length]);
+        for (chunk, frame) in desk.room.chunks_exact(FRAME_MAX).zip(&lengths[..count]) {
+            if let &Some((length, at)) = frame {
+                each(at, &chunk[..length]);
+            }
         }
         Ok(count)
     }
