@@ -100,9 +100,10 @@ impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CopyError::Call(error) => error.fmt(f),
-            CopyError::Closed(reason) => {
+            CopyError::Closed(reason @ (Reason::ByPeer | Reason::PeerSilent)) => {
                 write!(f, "{reason}; run the same command again: it goes on where it stopped")
             }
+            CopyError::Closed(reason) => reason.fmt(f),
             CopyError::Malformed(malformed) => malformed.fmt(f),
             CopyError::Refused(path, trouble) => {
                 use std::os::unix::ffi::OsStrExt;

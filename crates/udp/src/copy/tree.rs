@@ -52,7 +52,8 @@ impl Tree {
                 CopyError::Option(format!("{}: {error}; name a file or directory", source.display()))
             })?;
             if contents {
-                tree.folder(source, &[])?;
+                // Without the dot at its end.
+                tree.folder(source.components().as_path(), &[])?;
                 continue;
             }
             let Some(name) = source.file_name().map(OsStrExt::as_bytes) else {
