@@ -1,10 +1,12 @@
 //! The command line. Its help is meant to teach: every command ends with examples.
 
+mod copy;
 mod model;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use copy::CopyArgs;
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 
 const ABOUT: &str =
@@ -27,6 +29,7 @@ Examples:
   strandway reproduce prime --html prime.html          published results beside ours
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability for this long link?
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
+  strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
@@ -62,6 +65,9 @@ pub(crate) enum Command {
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArgs),
+    /// Copy files and directories to another host, over a long or lossy path, and go on where a copy stopped
+    #[command(after_help = copy::EXAMPLES)]
+    Copy(Box<CopyArgs>),
     /// Run a node from its node file until Ctrl-C: answers `strandway perf client`, and tells what it carries
     #[command(after_help = NODE_EXAMPLES)]
     Node(NodeArgs),
@@ -405,9 +411,9 @@ pub(crate) enum PerfSide {
     Client(PerfClientArgs),
 }
 
-/// What both sides of a measurement must agree on, and where they are.
+/// Where a node is and how it sends: what measurements and copies share.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct PerfCommon {
+pub(crate) struct WireArgs {
     /// A node file (`strandway fabric up` writes one for each host): addresses, paths, key, profile, rate; flags go before it
     #[arg(long, value_name = "FILE", conflicts_with = "plane")]
     pub(crate) node: Option<PathBuf>,
@@ -417,9 +423,6 @@ pub(crate) struct PerfCommon {
     /// File with the key that both sides share (16 bytes or more); on loopback it may be left out
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// The protocol: uec, mrc, strack_fast, rocev2, ... (see `strandway explain`) [default: uec]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) profile: Option<String>,
     /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4300 and loopback [default: 1344]
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<u32>,
@@ -439,6 +442,16 @@ pub(crate) struct PerfCommon {
     /// Payload that goes one way before the next path is chosen, in KiB: more costs fewer system calls, and longer queues
     #[arg(long, value_name = "KIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) burst_kib: u32,
+}
+
+/// What both sides of a measurement must agree on, and where they are.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfCommon {
+    #[command(flatten)]
+    pub(crate) wire: WireArgs,
+    /// The protocol: uec, mrc, strack_fast, rocev2, ... (see `strandway explain`) [default: uec]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way [default: 40]
     #[arg(long, value_name = "GBPS")]
     pub(crate) rate_gbps: Option<f64>,

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod compare;
+pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fabric;
@@ -10,6 +11,7 @@ pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod showcase;
+mod wire;
 
 use crate::Failure;
 use crate::args::Common;

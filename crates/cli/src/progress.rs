@@ -208,3 +208,37 @@ impl Drop for FlowBar {
         }
     }
 }
+
+/// The bar of a copy, once that takes long.
+pub(crate) struct CopyBar {
+    bar: Option<ProgressBar>,
+    began: Instant,
+}
+
+impl CopyBar {
+    pub(crate) fn new(quiet: bool) -> CopyBar {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        let style = ProgressStyle::with_template("[{bar:24}] {percent} %, {msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+        let bar = || ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
+        CopyBar { bar: wanted.then(bar), began: Instant::now() }
+    }
+
+    pub(crate) fn show(&self, done: u64, all: u64, line: &str) {
+        let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
+        bar.set_length(all.max(1));
+        bar.set_position(done);
+        bar.set_message(line.to_string());
+    }
+}
+
+impl Drop for CopyBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -26,6 +26,7 @@ pub use estimate::Estimate;
 pub use node_file::NodeFile;
 pub use plan::Experiment;
 pub use problem::{Problem, Problems, suggest};
+pub use quantity::{parse_rate, parse_span};
 pub use report::Report;
 pub use run::{Outcome, run, run_all};
 pub use scenario::Scenario;

@@ -78,6 +78,22 @@ pub(crate) fn span(text: &str) -> Result<Span, QuantityError> {
     exact(text, TIME, "a time", "12 us").map(Span)
 }
 
+/// Parses a time such as `50ms`, for flags.
+///
+/// # Errors
+/// What is wrong and a remedy, in one line.
+pub fn parse_span(text: &str) -> Result<Span, String> {
+    span(text).map_err(|e| format!("{}; {}", e.what, e.remedy))
+}
+
+/// Parses a rate such as `1Gbps`, for flags.
+///
+/// # Errors
+/// What is wrong and a remedy, in one line.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    rate(text).map_err(|e| format!("{}; {}", e.what, e.remedy))
+}
+
 /// Parses a distance such as `"3750 km"`, in metres.
 ///
 /// # Errors

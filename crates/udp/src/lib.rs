@@ -4,6 +4,7 @@
 pub mod asynchronous;
 mod clock;
 mod config;
+pub mod copy;
 mod deadlines;
 pub mod doctor;
 mod error;

@@ -450,6 +450,11 @@ impl Node {
         &self.ports
     }
 
+    /// Payload bytes of a full packet.
+    pub(crate) const fn payload(&self) -> u32 {
+        self.config.payload
+    }
+
     /// Connections at present, those being established included.
     pub const fn connections(&self) -> usize {
         self.open

@@ -98,6 +98,21 @@ fn the_schemes_of_sdr_deliver_every_byte_over_a_bad_wire() {
     }
 }
 
+/// It leaves when there is room for it, long after the last sign of the peer: nobody has been silent by then.
+#[test]
+fn a_send_that_waited_for_its_receive_is_not_given_up() {
+    for profile in ["sdr_sr", "sdr_mds"] {
+        let mut pair = Pair::new(config(profile, 1), None, 1);
+        let outbox = pair.client.register(pattern(1, 100));
+        pair.client.send(pair.ends[0], outbox, 0..100).expect("posted");
+        pair.run(Duration::from_millis(20));
+        let inbox = pair.server.register(vec![0; 100]);
+        pair.server.recv(pair.ends[1], inbox, 0..100).expect("room");
+        assert!(matches!(pair.next(1), Completion::Received { bytes: 100, .. }), "{profile}");
+        assert!(matches!(pair.next(0), Completion::Sent { .. }), "{profile}");
+    }
+}
+
 /// What parity repairs is never sent again; and what it rebuilds is what was lost.
 #[test]
 fn parity_rebuilds_in_place_what_the_wire_lost() {

@@ -57,7 +57,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
         |served| match served {
             Served::Came(from) => outputs.show(&format!("a peer came from {from}\n")),
             Served::Gone(reason) => outputs.show(&format!("a peer has gone: {reason}\n")),
-            Served::Refused(reason, count) => outputs.show(&super::perf::refused(reason, count)),
+            Served::Refused(reason, count) => outputs.show(&super::wire::refused(reason, count)),
             Served::Passed(interval) => {
                 outputs.show(&line(&interval));
                 if written.is_ok() {

@@ -1,36 +1,25 @@
 //! `strandway perf`.
 
+use super::wire;
 use crate::Failure;
-use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide, Waiting};
+use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide};
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress;
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
-use std::path::PathBuf;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
-use strandway_udp::{Config, Error, Node, Reason, Routes, shard_addresses};
+use strandway_udp::{Config, Error, Node, shard_addresses};
 
 /// Where a server listens unless told otherwise; from the dynamic range, ours.
 const PORT: u16 = 47_930;
-/// Used without --key, which only loopback allows. No secret: other processes of this host may be clients, too.
-const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
 
 pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
     match &args.side {
         PerfSide::Server(args) => server(args),
         PerfSide::Client(args) => client(args),
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
-            Error::Config(said) => Failure::Usage(said),
-            other => Failure::Run(other.to_string()),
-        }
     }
 }
 
@@ -62,25 +51,10 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
             gone.store(true, Ordering::Relaxed);
             print(&format!("a client has gone: {reason}\n"));
         }
-        Served::Refused(reason, count) => print(&refused(reason, count)),
+        Served::Refused(reason, count) => print(&wire::refused(reason, count)),
         Served::Passed(_) => {}
     })?;
     Ok(())
-}
-
-/// The line that a server prints about callers that it refused.
-pub(super) fn refused(reason: Reason, count: u64) -> String {
-    let why = match reason {
-        Reason::WrongKey => "of a caller with another key",
-        Reason::WrongVersion => "of a caller of another version",
-        Reason::OtherProfile => "of a caller with another profile",
-        Reason::OtherPayload => "of a caller with another payload size",
-        Reason::OtherPlanes => "of a caller with another number of planes",
-        Reason::OtherProtection => "of a caller that wants other protection",
-        _ => "for which there was no connection left",
-    };
-    let hellos = if count == 1 { "hello" } else { "hellos" };
-    format!("refused {count} {hellos} {why}\n")
 }
 
 /// A node for each thread.
@@ -93,17 +67,18 @@ fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Failure> {
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
-    let server = || addresses(&args.server, PORT);
-    let ours = || server()?.into_iter().map(local_for).collect();
+    let server = || wire::addresses(&args.server, PORT);
+    let ours = || server()?.into_iter().map(wire::local_for).collect();
     let (config, file) = config(&args.common, ours, 0)?;
     let server = match &file {
-        Some(file) => peer(file, &args.server)?,
+        Some(file) => wire::peer(file, &args.server, PORT)?,
         None => server()?,
     };
     if !args.seconds.is_finite() || !(0.01..=86_400.0).contains(&args.seconds) {
         return Err(Failure::Usage("--seconds: take 0.01 to 86400".into()));
     }
-    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &inputs(&args.common))?;
+    let mut outputs =
+        Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &wire::inputs(&args.common.wire))?;
     let head = head(args, &config);
     let facts = (config.profile.name.clone(), config.payload);
     let threads = args.common.threads;
@@ -145,98 +120,13 @@ fn mode(args: &PerfClientArgs) -> Mode {
     }
 }
 
-/// `ADDRESS` or `[ADDRESS]:PORT`.
-fn addresses(texts: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
-    let parse = |text: &String| {
-        let bare = text.parse::<Ipv6Addr>().map(|ip| SocketAddrV6::new(ip, port, 0, 0));
-        bare.or_else(|_| text.parse()).map_err(|_| {
-            Failure::Usage(format!("{text}: not an IPv6 address; write it as fd00:1::2 or [fd00:1::2]:{PORT}"))
-        })
-    };
-    texts.iter().map(parse).collect()
-}
-
-/// The address that this host would use to reach another one.
-fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
-    let find = || -> std::io::Result<Option<SocketAddrV6>> {
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
-        // Sends nothing: it only looks up the route.
-        socket.connect(peer)?;
-        Ok(match socket.local_addr()? {
-            std::net::SocketAddr::V6(mut address) => {
-                address.set_port(0);
-                Some(address)
-            }
-            std::net::SocketAddr::V4(_) => None,
-        })
-    };
-    match find() {
-        Ok(Some(address)) => Ok(address),
-        Ok(None) => Err(Failure::Usage(format!("{peer}: give --plane, the local address to reach it from"))),
-        Err(error) => Err(Failure::Run(format!("no way to {peer}: {error}; see `ip -6 route get {}`", peer.ip()))),
-    }
-}
-
-/// A host of the node file's fabric, by name or number.
-fn peer(file: &NodeFile, names: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
-    let [name] = names else {
-        return Err(Failure::Usage("with --node, name one host, such as h2".into()));
-    };
-    let number = name.strip_prefix("host").or(name.strip_prefix('h')).unwrap_or(name).parse().ok();
-    match number.map(|host| file.peer(host)) {
-        Some(Some(addresses)) => Ok(addresses),
-        Some(None) if file.srv6.is_none() => addresses(names, PORT),
-        Some(None) => Err(Failure::Usage(match file.hosts {
-            Some(hosts) => format!("{name}: there is no such host; the fabric has h0 to h{}", hosts - 1),
-            None => format!("{name}: the fabric's address plan has no such host"),
-        })),
-        None => addresses(names, PORT),
-    }
-}
-
-/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+/// What a node is opened with; `ours` gives planes where neither flags nor a node file do.
 fn config(
     args: &PerfCommon,
     ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
     port: u16,
 ) -> Result<(Config, Option<NodeFile>), Failure> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path)
-            .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))
-    };
-    let key = args.key.as_ref().map(read).transpose()?;
-    let file = args.node.as_deref().map(NodeFile::load).transpose()?;
-    let mut config = match &file {
-        Some(file) => file.config(key.as_deref()).map_err(Failure::Usage)?,
-        None => {
-            let mut planes = addresses(&args.plane, port)?;
-            if planes.is_empty() {
-                planes = ours()?;
-            }
-            let key = match key {
-                Some(key) => key,
-                None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
-                None => {
-                    let said = "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, \
-                                then copy it";
-                    return Err(Failure::Usage(said.into()));
-                }
-            };
-            Config { planes, ..Config::new(&key)? }
-        }
-    };
-    if let Some(name) = &args.profile {
-        config = config.profile(name)?;
-    }
-    if let Some(ports @ 2..) = args.source_ports {
-        config.routes = Routes::SourcePorts(ports);
-    }
-    config.payload = args.payload.unwrap_or(config.payload);
-    config.burst = args.burst_kib << 10;
-    config.protection = args.protection.into();
-    if let Some(mtu) = args.mtu {
-        config = config.mtu(mtu)?;
-    }
+    let (mut config, file) = wire::config(&args.wire, args.profile.as_deref(), ours, port)?;
     if let Some(rate) = args.rate_gbps {
         if !rate.is_finite() || !(0.001..=100_000.0).contains(&rate) {
             return Err(Failure::Usage("--rate-gbps: take 0.001 to 100000".into()));
@@ -246,11 +136,6 @@ fn config(
     if let Some(rtt) = args.rtt_us {
         config.base_rtt = Span::from_us(rtt.clamp(1, 10_000_000));
     }
-    config.waiting = match args.waiting {
-        Waiting::Spin => strandway_udp::Waiting::Spin,
-        Waiting::Sleep => strandway_udp::Waiting::Sleep,
-        Waiting::Adaptive => config.waiting,
-    };
     Ok((config, file))
 }
 
@@ -325,12 +210,7 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
     object["threads"] = args.common.threads.into();
     object["profile"] = profile.into();
     object["payload"] = payload.into();
-    object["protection"] = args.common.protection.name().into();
+    object["protection"] = args.common.wire.protection.name().into();
     object["seconds"] = seconds.iter().map(row).collect();
     format!("{object:#}\n")
-}
-
-/// The files that a side of a measurement reads.
-fn inputs(common: &PerfCommon) -> Vec<PathBuf> {
-    [&common.node, &common.key].into_iter().flatten().cloned().collect()
 }

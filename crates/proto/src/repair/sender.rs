@@ -124,6 +124,8 @@ pub struct RepairSender {
     in_flight: u64,
     /// When the peer gave a sign, or the first packet left after a rest.
     heard: Time,
+    /// Nothing has left since the last message ended, so that nobody owes a sign.
+    rests: bool,
     finished: VecDeque<Message>,
     lost: Vec<Lost>,
     letters: VecDeque<Letter>,
@@ -153,6 +155,7 @@ impl RepairSender {
             patient: BinaryHeap::new(),
             in_flight: 0,
             heard: Time::ZERO,
+            rests: true,
             finished: VecDeque::new(),
             lost: Vec::new(),
             letters: VecDeque::new(),
@@ -484,7 +487,7 @@ impl RepairSender {
 
     /// When to give up, unless the peer gives a sign.
     fn give_up_at(&self) -> Time {
-        if self.out.is_empty() {
+        if self.out.is_empty() || self.rests {
             Time::NEVER
         } else {
             self.heard + (self.timing.rto() * SILENT_TIMEOUTS).max(SILENCE_MIN)
@@ -520,6 +523,7 @@ impl RepairSender {
 
 impl Reliability for RepairSender {
     fn open(&mut self, message: Message) {
+        self.rests |= self.out.is_empty();
         let (packets, tail) = self.table.cut(message.bytes);
         let number = match &mut self.chooser {
             Some(chooser) => chooser.choose(packets, self.packet, self.timing.rtt),
@@ -561,9 +565,10 @@ impl Reliability for RepairSender {
     fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
         let sequence = extend(segment.psn as u32, self.first + self.out.len() as u64);
         let Some(whole) = segment.whole else { unreachable!("packets of stretches only") };
-        if self.in_flight == 0 && self.heard < now {
+        if (self.in_flight == 0 || self.rests) && self.heard < now {
             self.heard = now;
         }
+        self.rests = false;
         self.in_flight += bytes.0;
         let Some(first) = self.table.stretch(sequence).map(|stretch| stretch.first) else { return };
         let packet = whole.packet - first;

@@ -1,0 +1,94 @@
+//! What `strandway copy` is asked with.
+
+use super::WireArgs;
+use clap::Args as ClapArgs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use strandway_lab::{parse_rate, parse_span};
+use strandway_proto::{Rate, Span};
+use strandway_udp::copy::PROFILE;
+
+pub(super) const EXAMPLES: &str = "\
+The side that receives serves a directory; the side that has the files copies them below it. Every byte is encrypted and every
+file is checked by a BLAKE3 hash before it gets its name. What is there already (same size and time of change) is not sent. If
+either side dies, run the same command again: it goes on where it stopped.
+
+A directory keeps its name, as with cp -r: data becomes DIR/data. Of data/. the contents go into DIR. Modes (rwx) and times are
+kept; owners are not. Symbolic links are copied as links if they stay inside what is copied.
+
+Examples, on one host:
+  strandway copy --serve backup &                             listens on [::1]:47931
+  strandway copy data '[::1]:'                                backup/data
+Two hosts:
+  head -c 32 /dev/urandom > key                               copy it to both hosts
+  strandway copy --serve /srv/backup --key key --plane fd00:1::2
+  strandway copy data notes.txt '[fd00:1::2]:monday' --key key    /srv/backup/monday/data, /srv/backup/monday/notes.txt
+A line of 10 Gb/s, 80 ms there and back (both sides):
+  strandway copy data '[fd00:1::2]:' --key key --rate 10Gbps --rtt 80ms
+Two planes:
+  strandway copy --serve /srv/backup --key key --plane fd00:1::2 --plane fd00:2::2
+  strandway copy data '[fd00:1::2],[fd00:2::2]:' --key key --plane fd00:1::1 --plane fd00:2::1
+Between two hosts of a fabric of namespaces (see strandway fabric):
+  strandway fabric exec h2 -- strandway copy --serve DIR --node /run/strandway/sw/h2.toml
+  strandway fabric exec h0 -- strandway copy data h2: --node /run/strandway/sw/h0.toml
+For scripts:
+  strandway copy data '[::1]:' --limit 200Mbps --json - | jq .goodput_mbps
+
+Exit status: 0 everything is there, 1 something is not (each with its reason), 2 bad usage.";
+
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "strandway copy [OPTIONS] SOURCE... HOST:DIR\n       strandway copy [OPTIONS] --serve DIR")]
+pub(crate) struct CopyArgs {
+    /// Files and directories to copy; last the place: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or a list with commas, an
+    /// address for each plane, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is below the directory that is served, or empty
+    #[arg(value_name = "SOURCE... HOST:DIR", required_unless_present = "serve", num_args = 2.., conflicts_with = "serve")]
+    pub(crate) paths: Vec<OsString>,
+    /// Receive copies, below this directory and nowhere else, until Ctrl-C
+    #[arg(long, value_name = "DIR")]
+    pub(crate) serve: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) wire: WireArgs,
+    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, ... (see `strandway explain`); without --node
+    /// sdr_mds
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Rate of the path, such as 1Gbps: no more is sent; without --node 1 Gb/s
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<Rate>,
+    /// Round trip of the path, such as 50ms; too much is no harm where little is lost; without --node 50 ms
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    rtt: Option<Span>,
+    /// Copy no faster than this, such as 200Mbps
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "serve")]
+    pub(crate) limit: Option<Rate>,
+    /// Tell what would be sent, and send nothing
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) dry_run: bool,
+    /// With --serve: end when the first client has gone
+    #[arg(long, requires = "serve")]
+    pub(crate) once: bool,
+    /// Write a summary as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-", conflicts_with = "serve")]
+    pub(crate) json: Option<PathBuf>,
+    /// Print neither progress nor summary
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// Rate of a path that nothing is said about; ours.
+const RATE: Rate = Rate::from_gbps(1);
+/// Its round trip; ours, a continent.
+const RTT: Span = Span::from_ms(50);
+
+impl CopyArgs {
+    /// The profile; where a node file names one, that one unless a flag does.
+    pub(crate) fn profile(&self) -> Option<&str> {
+        self.profile.as_deref().or(self.wire.node.is_none().then_some(PROFILE))
+    }
+
+    /// Rate and round trip of the path, where `file` are those of a node file.
+    pub(crate) fn path(&self, file: Option<(Rate, Span)>) -> (Rate, Span) {
+        let (rate, rtt) = file.unwrap_or((RATE, RTT));
+        (self.rate.unwrap_or(rate), self.rtt.unwrap_or(rtt))
+    }
+}

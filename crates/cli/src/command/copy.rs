@@ -1,0 +1,288 @@
+//! `strandway copy`.
+
+use super::wire;
+use crate::Failure;
+use crate::args::CopyArgs;
+use crate::outputs::{Outputs, Wanted};
+use crate::progress::{self, CopyBar};
+use std::ffi::OsStr;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strandway_lab::NodeFile;
+use strandway_proto::Span;
+use strandway_udp::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
+use strandway_udp::{Config, Node};
+
+/// Where a server listens unless told otherwise: the port after that of `perf`, ours.
+const PORT: u16 = 47_931;
+/// Failures that are listed one by one; the JSON summary has all.
+const LISTED: usize = 20;
+/// A peer may be silent for so long: longer than a host that writes to a slow disk is.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A plane may be silent for so many round trips, where another one is not.
+const PLANE_TRIPS: u32 = 4;
+
+pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
+    match &args.serve {
+        Some(directory) => serve(args, directory),
+        None => send(args),
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Failure {
+        match error {
+            CopyError::Call(error) => error.into(),
+            CopyError::Option(said) => Failure::Usage(said),
+            other => Failure::Run(other.to_string()),
+        }
+    }
+}
+
+fn config(
+    args: &CopyArgs,
+    ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
+    port: u16,
+) -> Result<(Config, Option<NodeFile>), Failure> {
+    let (mut config, file) = wire::config(&args.wire, args.profile(), ours, port)?;
+    (config.rate, config.base_rtt) = args.path(file.as_ref().map(|file| (file.rate, file.base_rtt)));
+    if config.rate.0 < 1_000_000 || !(Span::from_us(1)..=Span::from_ms(10_000)).contains(&config.base_rtt) {
+        return Err(Failure::Usage("--rate: take 1 Mb/s or more; --rtt: take 1 us to 10 s".into()));
+    }
+    let trips = Duration::from_nanos(config.base_rtt.0 / 1_000) * PLANE_TRIPS;
+    config.plane_timeout = config.plane_timeout.max(trips);
+    (config.peer_timeout, config.handshake_timeout) = (PEER_TIMEOUT.max(trips * 4), PEER_TIMEOUT.max(trips * 4));
+    Ok((config, file))
+}
+
+fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
+    let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
+    let (config, _) = config(args, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
+    let mut server = Server::open(directory)?;
+    let mut node = Node::bind(config)?;
+    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
+    outputs.show(&format!("serving {} on {}; Ctrl-C ends\n", shown(directory), at.join(" ")));
+    let gone = AtomicBool::new(false);
+    let stop = || progress::interrupted() || (args.once && gone.load(Ordering::Relaxed));
+    copy::serve(&mut node, &mut server, stop, |served| match served {
+        Served::Came(from) => outputs.show(&format!("a client came from {from}\n")),
+        Served::Gone(reason) => {
+            gone.store(true, Ordering::Relaxed);
+            outputs.show(&format!("a client has gone: {reason}\n"));
+        }
+        Served::Refused(reason, count) => outputs.show(&wire::refused(reason, count)),
+    })?;
+    Ok(())
+}
+
+fn send(args: &CopyArgs) -> Result<(), Failure> {
+    let Some((place, sources)) = args.paths.split_last() else {
+        return Err(Failure::Usage("name what to copy and where: SOURCE... HOST:DIR".into()));
+    };
+    let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
+    let (hosts, directory) = parse(place)?;
+    let ours = || addresses(&hosts)?.into_iter().map(wire::local_for).collect();
+    let (config, file) = config(args, ours, 0)?;
+    let peer = match &file {
+        Some(file) => wire::peer(file, &hosts, PORT)?,
+        None => addresses(&hosts)?,
+    };
+    let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
+    let mut outputs = Outputs::open(wanted, &wire::inputs(&args.wire))?;
+    let options =
+        Options { limit: args.limit, dry_run: args.dry_run, ..Options::for_path(config.rate, config.base_rtt) };
+    let profile = config.profile.name.clone();
+    let mut node = Node::bind(config)?;
+    let bar = CopyBar::new(args.quiet);
+    let each = |status: &Status| bar.show(status.bytes_done, status.bytes, &line(status));
+    let summary = copy::copy(&mut node, &peer, &sources, &directory, &options, progress::interrupted, each);
+    drop(bar);
+    let summary = summary?;
+    outputs.show(&told(&summary, args.dry_run));
+    outputs.json(|| json(&summary, &profile, args.dry_run))?;
+    if summary.failures.is_empty() {
+        return Ok(());
+    }
+    let count = summary.failures.len();
+    let mut lines: Vec<String> =
+        summary.failures.iter().take(LISTED).map(|(path, why)| format!("{}: {why}", shown(path))).collect();
+    if count > LISTED {
+        lines.push(format!("{} more; --json has them all", count - LISTED));
+    }
+    lines.push(format!("{count} of what was to be copied is not there; the rest is"));
+    Err(Failure::Run(lines.join("\n")))
+}
+
+/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, or several hosts with commas between: hosts, and the directory.
+fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
+    let wrong = || {
+        let how = "write it as HOST:DIR, such as '[fd00:1::2]:backup'; DIR may be empty, the colon may not";
+        Failure::Usage(format!("{}: not a place to copy to; {how}", shown(Path::new(place))))
+    };
+    let mut hosts = Vec::new();
+    let mut rest = place.as_bytes();
+    loop {
+        let end = match rest.first() {
+            Some(b'[') => rest.iter().position(|&byte| byte == b']').map(|at| at + 1),
+            _ => rest.iter().position(|byte| b",:".contains(byte)),
+        };
+        let (host, behind) = rest.split_at_checked(end.filter(|&end| end > 0).ok_or_else(wrong)?).ok_or_else(wrong)?;
+        let mut host = String::from_utf8(host.to_vec()).map_err(|_| wrong())?;
+        rest = behind;
+        let digits = rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+        if rest.first() == Some(&b':') && digits > 0 && rest.get(digits + 1).is_some_and(|byte| b",:".contains(byte)) {
+            let (port, behind) = rest.split_at(digits + 1);
+            host.extend(port.iter().map(|&byte| char::from(byte)));
+            rest = behind;
+        } else if let Some(bare) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            host = bare.to_string();
+        }
+        hosts.push(host);
+        match rest.split_first() {
+            Some((b',', behind)) => rest = behind,
+            Some((b':', directory)) => {
+                let mut directory = directory;
+                while let Some(shorter) = directory.strip_suffix(b"/").filter(|shorter| !shorter.is_empty()) {
+                    directory = shorter;
+                }
+                let directory = if directory == b"." { b"" } else { directory };
+                return Ok((hosts, directory.to_vec()));
+            }
+            _ => return Err(wrong()),
+        }
+    }
+}
+
+/// Addresses as they are, names as the system knows them.
+fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
+    let one = |host: &String| {
+        if let Ok(found) = wire::addresses(std::slice::from_ref(host), PORT) {
+            return Ok(found);
+        }
+        let with_port = if host.contains(':') { host.clone() } else { format!("{host}:{PORT}") };
+        let found = with_port.to_socket_addrs().map_err(|error| {
+            Failure::Usage(format!("{host}: {error}; name a host that has an IPv6 address, or write [ADDRESS]:DIR"))
+        })?;
+        let found = found.filter_map(|address| match address {
+            SocketAddr::V6(address) => Some(address),
+            SocketAddr::V4(_) => None,
+        });
+        let first: Vec<SocketAddrV6> = found.take(1).collect();
+        if first.is_empty() {
+            return Err(Failure::Usage(format!("{host}: it has no IPv6 address, which is what nodes have")));
+        }
+        Ok(first)
+    };
+    Ok(hosts.iter().map(one).collect::<Result<Vec<_>, Failure>>()?.concat())
+}
+
+/// The line beside the progress bar.
+fn line(status: &Status) -> String {
+    let left = status.left().map_or("?".to_string(), |left| format!("{left:.0}"));
+    format!(
+        "{} of {}, {:.1} Mb/s, loss {:.2} %, overhead {:.2}, {left} s left",
+        bytes(status.bytes_done),
+        bytes(status.bytes),
+        status.rate() * 8.0 / 1e6,
+        status.loss() * 100.0,
+        status.overhead()
+    )
+}
+
+/// Bytes with three digits or so.
+fn bytes(count: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let step = (1..units.len()).take_while(|&step| count >= 1_000_u64.pow(step as u32)).count();
+    let digits = usize::from(step > 0);
+    format!("{:.digits$} {}", count as f64 / 1_000_f64.powi(step as i32), units[step])
+}
+
+fn told(summary: &Summary, dry_run: bool) -> String {
+    let status = &summary.status;
+    let had = match summary.had_files {
+        0 => String::new(),
+        files => format!("; {files} file(s) ({}) were there already", bytes(summary.had_bytes)),
+    };
+    if dry_run {
+        let files = status.files - summary.had_files;
+        return format!("{files} file(s) to send, {}{had}\n", bytes(summary.missing_bytes));
+    }
+    let resumed = match summary.resumed_bytes {
+        0 => String::new(),
+        count => format!("; {} were left by an earlier copy", bytes(count)),
+    };
+    format!(
+        "{} file(s) sent, {} in {:.1} s, {:.1} Mb/s; loss {:.2} %, {:.2} bytes on the wire per byte{had}{resumed}\n",
+        summary.files,
+        bytes(status.bytes_sent),
+        status.seconds,
+        status.rate() * 8.0 / 1e6,
+        status.loss() * 100.0,
+        status.overhead()
+    )
+}
+
+fn json(summary: &Summary, profile: &str, dry_run: bool) -> String {
+    let status = &summary.status;
+    let failures =
+        summary.failures.iter().map(|(path, why)| serde_json::json!({ "path": shown(path), "why": why.to_string() }));
+    let object = serde_json::json!({
+        "format": 1,
+        "kind": "copy",
+        "profile": profile,
+        "dry_run": dry_run,
+        "seconds": status.seconds,
+        "goodput_mbps": status.rate() * 8.0 / 1e6,
+        "files": { "all": status.files, "sent": summary.files, "there": summary.had_files },
+        "bytes": {
+            "all": status.bytes,
+            "missing": summary.missing_bytes,
+            "sent": status.bytes_sent,
+            "there": summary.had_bytes,
+            "resumed": summary.resumed_bytes,
+        },
+        "directories": summary.directories,
+        "links": summary.links,
+        "loss": status.loss(),
+        "again_bytes": status.again_bytes,
+        "rebuilt_bytes": status.rebuilt_bytes,
+        "wire_bytes": status.wire_bytes,
+        "overhead": status.overhead(),
+        "failures": failures.collect::<Vec<_>>(),
+    });
+    format!("{object:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_hosts_and_a_directory() {
+        for (place, hosts, directory) in [
+            ("[fd00::2]:", vec!["fd00::2"], ""),
+            ("[fd00::2]:a/b/", vec!["fd00::2"], "a/b"),
+            ("[fd00::2]:.", vec!["fd00::2"], ""),
+            ("[fd00::2]:/", vec!["fd00::2"], "/"),
+            ("[fd00::2]:5000:a:b", vec!["[fd00::2]:5000"], "a:b"),
+            ("[fd00::2]:5000", vec!["fd00::2"], "5000"),
+            ("h2:x", vec!["h2"], "x"),
+            ("localhost:5000:x", vec!["localhost:5000"], "x"),
+            ("[a::1],[b::1]:9,h:x", vec!["a::1", "[b::1]:9", "h"], "x"),
+        ] {
+            let (found, path) = parse(OsStr::new(place)).unwrap_or_else(|_| panic!("{place}"));
+            assert_eq!((found, path), (hosts.into_iter().map(String::from).collect(), directory.into()), "{place}");
+        }
+        for place in ["", "file", "[fd00::2]", "[fd00::2", ":x", "a,:x", "/srv/backup"] {
+            assert!(parse(OsStr::new(place)).is_err(), "{place}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!([0, 999, 1_000, 12_345_678].map(bytes), ["0 B", "999 B", "1.0 kB", "12.3 MB"]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Nodes as command lines describe them: addresses, keys, profiles, node files.
+
+use crate::Failure;
+use crate::args::{Waiting, WireArgs};
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::path::PathBuf;
+use strandway_lab::NodeFile;
+use strandway_udp::{Config, Error, Reason, Routes};
+
+/// Used without --key, which only loopback allows. No secret: other processes of this host may be clients, too.
+const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Config(said) => Failure::Usage(said),
+            other => Failure::Run(other.to_string()),
+        }
+    }
+}
+
+/// `ADDRESS` or `[ADDRESS]:PORT`.
+pub(super) fn addresses(texts: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
+    let parse = |text: &String| {
+        let bare = text.parse::<Ipv6Addr>().map(|ip| SocketAddrV6::new(ip, port, 0, 0));
+        bare.or_else(|_| text.parse()).map_err(|_| {
+            Failure::Usage(format!("{text}: not an IPv6 address; write it as fd00:1::2 or [fd00:1::2]:{port}"))
+        })
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// The address that this host would use to reach another one.
+pub(super) fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
+    let find = || -> std::io::Result<Option<SocketAddrV6>> {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+        // Sends nothing: it only looks up the route.
+        socket.connect(peer)?;
+        Ok(match socket.local_addr()? {
+            std::net::SocketAddr::V6(mut address) => {
+                address.set_port(0);
+                Some(address)
+            }
+            std::net::SocketAddr::V4(_) => None,
+        })
+    };
+    match find() {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failure::Usage(format!("{peer}: give --plane, the local address to reach it from"))),
+        Err(error) => Err(Failure::Run(format!("no way to {peer}: {error}; see `ip -6 route get {}`", peer.ip()))),
+    }
+}
+
+/// A host of the node file's fabric, by name or number.
+pub(super) fn peer(file: &NodeFile, names: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
+    let [name] = names else {
+        return Err(Failure::Usage("with --node, name one host, such as h2".into()));
+    };
+    let number = name.strip_prefix("host").or(name.strip_prefix('h')).unwrap_or(name).parse().ok();
+    match number.map(|host| file.peer(host)) {
+        Some(Some(addresses)) => Ok(addresses),
+        Some(None) if file.srv6.is_none() => addresses(names, port),
+        Some(None) => Err(Failure::Usage(match file.hosts {
+            Some(hosts) => format!("{name}: there is no such host; the fabric has h0 to h{}", hosts - 1),
+            None => format!("{name}: the fabric's address plan has no such host"),
+        })),
+        None => addresses(names, port),
+    }
+}
+
+/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+pub(super) fn config(
+    args: &WireArgs,
+    profile: Option<&str>,
+    ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
+    port: u16,
+) -> Result<(Config, Option<NodeFile>), Failure> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path)
+            .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))
+    };
+    let key = args.key.as_ref().map(read).transpose()?;
+    let file = args.node.as_deref().map(NodeFile::load).transpose()?;
+    let mut config = match &file {
+        Some(file) => file.config(key.as_deref()).map_err(Failure::Usage)?,
+        None => {
+            let mut planes = addresses(&args.plane, port)?;
+            if planes.is_empty() {
+                planes = ours()?;
+            }
+            let key = match key {
+                Some(key) => key,
+                None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
+                None => {
+                    let said = "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, \
+                                then copy it";
+                    return Err(Failure::Usage(said.into()));
+                }
+            };
+            Config { planes, ..Config::new(&key)? }
+        }
+    };
+    if let Some(name) = profile {
+        config = config.profile(name)?;
+    }
+    if let Some(ports @ 2..) = args.source_ports {
+        config.routes = Routes::SourcePorts(ports);
+    }
+    config.payload = args.payload.unwrap_or(config.payload);
+    config.burst = args.burst_kib << 10;
+    config.protection = args.protection.into();
+    if let Some(mtu) = args.mtu {
+        config = config.mtu(mtu)?;
+    }
+    config.waiting = match args.waiting {
+        Waiting::Spin => strandway_udp::Waiting::Spin,
+        Waiting::Sleep => strandway_udp::Waiting::Sleep,
+        Waiting::Adaptive => config.waiting,
+    };
+    Ok((config, file))
+}
+
+/// The line that a server prints about callers that it refused.
+pub(super) fn refused(reason: Reason, count: u64) -> String {
+    let why = match reason {
+        Reason::WrongKey => "of a caller with another key",
+        Reason::WrongVersion => "of a caller of another version",
+        Reason::OtherProfile => "of a caller with another profile",
+        Reason::OtherPayload => "of a caller with another payload size",
+        Reason::OtherPlanes => "of a caller with another number of planes",
+        Reason::OtherProtection => "of a caller that wants other protection",
+        _ => "for which there was no connection left",
+    };
+    let hellos = if count == 1 { "hello" } else { "hellos" };
+    format!("refused {count} {hellos} {why}\n")
+}
+
+/// The files that a command with a node reads.
+pub(super) fn inputs(args: &WireArgs) -> Vec<PathBuf> {
+    [&args.node, &args.key].into_iter().flatten().cloned().collect()
+}

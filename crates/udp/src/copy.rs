@@ -1,0 +1,206 @@
+//! Files from one host to another: [`copy`] sends files and directories over a connection, [`serve`] writes them below a directory
+//! and nowhere else.
+//!
+//! The client offers what it has, in batches; the server answers what is missing of it; file contents follow as writes of *parcels*
+//! into registered memory, several under way, each with a block of a large file or with many small files. Every file has a BLAKE3
+//! hash, which the server compares with that of what it wrote before the file gets its name. A file that a copy leaves unfinished
+//! lies beside its name with a journal of its blocks, and the next copy sends the blocks that are missing.
+//!
+//! Disks are slow and block, so each copy has a thread of its own for them on either side; sockets are worked on by the thread that
+//! calls.
+
+mod client;
+mod digest;
+mod journal;
+mod message;
+mod names;
+mod receiver;
+mod sender;
+mod server;
+mod target;
+mod tree;
+mod trouble;
+
+pub use client::{Status, Summary, copy};
+pub use message::{Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION};
+pub use server::{Served, Server, serve};
+pub use trouble::Trouble;
+
+use crate::error::{Error, Reason};
+use crate::node::{Connection, Node, Operation};
+use crate::{Completion, Region};
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use strandway_proto::{Rate, Span};
+
+/// The profile that copies use unless told otherwise.
+pub const PROFILE: &str = "sdr_mds";
+/// Parcels under way at the most; ours.
+pub const SLOTS_MAX: u16 = 64;
+/// Receives for messages that either side keeps posted; ours.
+const RECEIVES: usize = 16;
+
+/// How to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of a block, a power of two from 4 KiB to 16 MiB. Default 4 MiB: what a lost connection costs at the most, per parcel
+    /// under way.
+    pub block: u32,
+    /// Parcels under way, 2 to [`SLOTS_MAX`]; [`Options::for_path`] has a rule.
+    pub slots: u16,
+    /// No more payload per second than this, on average over some parcels.
+    pub limit: Option<Rate>,
+    /// Ask what is missing, and copy nothing.
+    pub dry_run: bool,
+}
+
+impl Options {
+    /// Blocks of 4 MiB, and as many under way as fill a path of this rate and round trip twice (the server frees memory when its
+    /// disk has the bytes), and four more.
+    pub fn for_path(rate: Rate, round_trip: Span) -> Options {
+        let block = 4 << 20;
+        let slots = 2 * rate.bytes_in(round_trip).0 / u64::from(block) + 4;
+        Options { block, slots: slots.clamp(2, SLOTS_MAX.into()) as u16, limit: None, dry_run: false }
+    }
+
+    fn check(&self) -> Result<(), CopyError> {
+        let wrong = |what: String| Err(CopyError::Option(what));
+        if !self.block.is_power_of_two() || !(1 << 12..=1 << 24).contains(&self.block) {
+            return wrong(format!("blocks of {} bytes: take a power of two from 4 KiB to 16 MiB", self.block));
+        }
+        if !(2..=SLOTS_MAX).contains(&self.slots) {
+            return wrong(format!("{} parcels under way: take 2 to {SLOTS_MAX}", self.slots));
+        }
+        if self.limit.is_some_and(|limit| limit.0 < 8_000) {
+            return wrong("a limit below 8 kb/s copies nothing: take more".into());
+        }
+        Ok(())
+    }
+}
+
+/// Why a copy ended early. What had arrived is kept: the same copy goes on where it stopped.
+#[derive(Debug)]
+pub enum CopyError {
+    /// A call failed.
+    Call(Error),
+    /// The connection ended.
+    Closed(Reason),
+    /// The peer sent something that is no message of the protocol.
+    Malformed(Malformed),
+    /// The server does not copy this, nor anything after it.
+    Refused(PathBuf, Trouble),
+    /// A source, a directory or an option does not work: which, and what would.
+    Option(String),
+    /// Asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CopyError::Call(error) => error.fmt(f),
+            CopyError::Closed(reason @ (Reason::ByPeer | Reason::PeerSilent)) => {
+                write!(f, "{reason}; run the same command again: it goes on where it stopped")
+            }
+            CopyError::Closed(reason) => reason.fmt(f),
+            CopyError::Malformed(malformed) => malformed.fmt(f),
+            CopyError::Refused(path, trouble) => {
+                use std::os::unix::ffi::OsStrExt;
+                write!(f, "{}: {trouble}", names::shown(path.as_os_str().as_bytes()))
+            }
+            CopyError::Option(what) => f.write_str(what),
+            CopyError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
+        }
+    }
+}
+
+impl std::error::Error for CopyError {}
+
+impl From<Error> for CopyError {
+    fn from(error: Error) -> CopyError {
+        CopyError::Call(error)
+    }
+}
+
+/// A path for people: bytes that are no text, and control characters, are escaped.
+pub fn shown(path: &std::path::Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    names::shown(path.as_os_str().as_bytes())
+}
+
+/// The messages of one connection: receives that are posted, and sends and writes that are under way.
+struct Letters {
+    connection: Connection,
+    inbox: Region,
+    /// Which part of the inbox each posted receive fills, in order.
+    posted: VecDeque<usize>,
+    /// The memory of what is under way, in order.
+    sending: VecDeque<(Operation, Region)>,
+}
+
+impl Letters {
+    fn new(node: &mut Node, connection: Connection) -> Letters {
+        let inbox = node.register(vec![0; RECEIVES * MESSAGE_MAX]);
+        Letters { connection, inbox, posted: VecDeque::new(), sending: VecDeque::new() }
+    }
+
+    /// Posts all receives, as soon as the connection is established.
+    fn post_all(&mut self, node: &mut Node) -> Result<(), Error> {
+        (0..RECEIVES).try_for_each(|part| self.post(node, part))
+    }
+
+    fn post(&mut self, node: &mut Node, part: usize) -> Result<(), Error> {
+        node.recv(self.connection, self.inbox, part * MESSAGE_MAX..(part + 1) * MESSAGE_MAX)?;
+        self.posted.push_back(part);
+        Ok(())
+    }
+
+    /// A receive is filled with so many bytes: which part it is, to be posted again, and the message.
+    fn received(&mut self, node: &Node, bytes: u64) -> Result<(usize, Result<Message, Malformed>), Error> {
+        let part = self.posted.pop_front().unwrap_or(0);
+        let start = part * MESSAGE_MAX;
+        let bytes = &node.memory(self.inbox)?[start..start + bytes as usize];
+        Ok((part, Message::decode(bytes)))
+    }
+
+    fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
+        let length = message.len();
+        let region = node.register(message);
+        let operation = node.send(self.connection, region, 0..length)?;
+        self.sending.push_back((operation, region));
+        Ok(())
+    }
+
+    /// An operation has ended; its memory is free.
+    fn sent(&mut self, node: &mut Node, operation: Operation) -> Result<(), Error> {
+        if let Some(&(first, region)) = self.sending.front()
+            && first == operation
+        {
+            self.sending.pop_front();
+            node.deregister(region)?;
+        }
+        Ok(())
+    }
+
+    /// The connection is closed: gives all memory back.
+    fn leave(self, node: &mut Node) {
+        for region in self.sending.into_iter().map(|(_, region)| region).chain([self.inbox]) {
+            // Its connection is gone, so nothing uses it.
+            let _ = node.deregister(region);
+        }
+    }
+}
+
+/// Which connection a completion is about.
+const fn connection_of(completion: &Completion) -> Connection {
+    match completion {
+        Completion::Connected { connection }
+        | Completion::Accepted { connection, .. }
+        | Completion::Sent { connection, .. }
+        | Completion::Received { connection, .. }
+        | Completion::Written { connection, .. }
+        | Completion::Letter { connection, .. }
+        | Completion::Closed { connection, .. } => *connection,
+    }
+}

@@ -1,0 +1,326 @@
+//! The side that reads: a node, and a thread for the disk.
+
+use super::message::{Message, VERSION};
+use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
+use super::tree::Tree;
+use super::trouble::Trouble;
+use super::{CopyError, Letters, Malformed, Options, connection_of};
+use crate::RemoteRegion;
+use crate::node::{Completion, Connection, Node};
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use strandway_proto::Rate;
+
+/// How often the caller hears of the copy, and is asked whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// IPv6 and UDP headers and an Ethernet frame around a datagram, in bytes: 40, 8, and 38 with preamble, check and gap.
+const AROUND: u64 = 86;
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Since the connection was there, in seconds.
+    pub seconds: f64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes that are there, those that were there before included.
+    pub bytes_done: u64,
+    /// Bytes that were sent and are on the server's disk.
+    pub bytes_sent: u64,
+    /// Files.
+    pub files: u64,
+    /// Files that are there.
+    pub files_done: u64,
+    /// Payload that left for the first time, in bytes.
+    pub fresh_bytes: u64,
+    /// Payload that was sent again, in bytes: what the profile repairs by retransmission.
+    pub again_bytes: u64,
+    /// Payload that the server rebuilt from parity, in bytes.
+    pub rebuilt_bytes: u64,
+    /// Bytes that we sent, headers and Ethernet frames included.
+    pub wire_bytes: u64,
+}
+
+impl Status {
+    /// Bytes per second that were sent and are on the server's disk.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes_sent as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// The share of payload that was sent again or rebuilt: what the path loses, as far as it had to be repaired.
+    pub fn loss(&self) -> f64 {
+        (self.again_bytes + self.rebuilt_bytes) as f64 / (self.fresh_bytes as f64).max(1.0)
+    }
+
+    /// Bytes on the wire per byte of payload that left; 0 before the first.
+    pub fn overhead(&self) -> f64 {
+        if self.fresh_bytes == 0 { 0.0 } else { self.wire_bytes as f64 / self.fresh_bytes as f64 }
+    }
+
+    /// Seconds that the rest takes at the present rate, if there is one.
+    pub fn left(&self) -> Option<f64> {
+        let rate = self.rate();
+        (rate > 0.0).then(|| self.bytes.saturating_sub(self.bytes_done) as f64 / rate)
+    }
+}
+
+/// What a copy came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// The state at its end.
+    pub status: Status,
+    /// Files that were sent.
+    pub files: u64,
+    /// Directories that are there now.
+    pub directories: u64,
+    /// Links that are there now.
+    pub links: u64,
+    /// Files that were there before, with size and time of change as here.
+    pub had_files: u64,
+    /// Their bytes.
+    pub had_bytes: u64,
+    /// Bytes of sent files that an earlier copy had left.
+    pub resumed_bytes: u64,
+    /// Bytes that the server missed.
+    pub missing_bytes: u64,
+    /// What was not copied, and why.
+    pub failures: Vec<(PathBuf, Trouble)>,
+}
+
+/// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the one that it serves; empty for
+/// that one. `a` becomes `directory/a`; of `a/.` the contents go there. `each` hears ten times a second how far it is, and `stop`
+/// is asked as often.
+///
+/// Files that cannot be copied are among the summary's failures; the others are copied.
+///
+/// # Errors
+/// If options or sources are wrong, the connection fails, or the server has a trouble that every file would meet.
+pub fn copy(
+    node: &mut Node,
+    peer: &[SocketAddrV6],
+    sources: &[PathBuf],
+    directory: &[u8],
+    options: &Options,
+    stop: impl Fn() -> bool,
+    each: impl FnMut(&Status),
+) -> Result<Summary, CopyError> {
+    options.check()?;
+    let tree = Tree::of(sources)?;
+    let connection = node.connect(peer)?;
+    let letters = Letters::new(node, connection);
+    let slot_bytes = parcel_bytes(options.block);
+    let mut copying = Copying { connection, letters, memory: None, slot_bytes, held: VecDeque::new() };
+    let copied = copying.run(node, tree, directory, options, &stop, each);
+    if !matches!(copied, Err(CopyError::Closed(_))) {
+        node.close(connection)?;
+    }
+    copying.letters.leave(node);
+    copied
+}
+
+struct Copying {
+    connection: Connection,
+    letters: Letters,
+    /// The server's, by its welcome.
+    memory: Option<RemoteRegion>,
+    slot_bytes: u64,
+    /// Parcels that wait because of the limit.
+    held: VecDeque<(u16, Vec<u8>)>,
+}
+
+/// What is told of a copy while it goes on.
+struct Telling {
+    began: Instant,
+    bytes: u64,
+    files: u64,
+    done: Arc<Done>,
+    /// What the node had sent before, in bytes on the wire.
+    wire: u64,
+}
+
+impl Copying {
+    fn run(
+        &mut self,
+        node: &mut Node,
+        tree: Tree,
+        directory: &[u8],
+        options: &Options,
+        stop: &impl Fn() -> bool,
+        each: impl FnMut(&Status),
+    ) -> Result<Summary, CopyError> {
+        let wire = wire(node);
+        let (memory, slots) = self.greet(node, directory, options, stop)?;
+        self.memory = Some(memory);
+        let (bytes, files) = (tree.bytes, tree.files);
+        let (orders, list) = mpsc::channel();
+        let (inbox, heard) = mpsc::channel();
+        let waker = node.waker()?;
+        let sender = Sender::new(tree, (options.block, slots.min(options.slots)), options.dry_run, orders);
+        let telling = Telling { began: Instant::now(), bytes, files, done: sender.done(), wire };
+        let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
+            let ended = sender.run(&heard, || waker.wake());
+            // The channel of orders is closed by now, which the node's thread must see.
+            waker.wake();
+            ended
+        });
+        let thread = thread.map_err(|error| CopyError::Option(format!("no thread for the disk: {error}")))?;
+        let pumped = self.pump(node, &list, &inbox, options.limit, stop, each, &telling);
+        drop((inbox, list));
+        let ended = thread.join().unwrap_or(Err(None));
+        let status = pumped?;
+        let outcome: Outcome = ended.map_err(|error| error.unwrap_or(CopyError::Stopped))?;
+        Ok(Summary {
+            status,
+            files: outcome.files,
+            directories: outcome.directories,
+            links: outcome.links,
+            had_files: outcome.had_files,
+            had_bytes: outcome.had_bytes,
+            resumed_bytes: outcome.resumed_bytes,
+            missing_bytes: outcome.missing_bytes,
+            failures: outcome.failures,
+        })
+    }
+
+    /// Waits for the connection, says hello, and waits for the welcome: the server's memory, and parcels that fit it.
+    fn greet(
+        &mut self,
+        node: &mut Node,
+        directory: &[u8],
+        options: &Options,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(RemoteRegion, u16), CopyError> {
+        while !stop() {
+            let Some(completion) = node.wait(LOOK)? else { continue };
+            if matches!(completion, Completion::Connected { .. }) {
+                self.letters.post_all(node)?;
+                let hello = Message::Hello {
+                    version: VERSION,
+                    block_log2: options.block.trailing_zeros() as u8,
+                    slots: options.slots,
+                    dry_run: options.dry_run,
+                    directory: directory.to_vec(),
+                };
+                self.letters.send(node, hello.encode())?;
+            }
+            let Some((part, message)) = self.take(node, completion)? else { continue };
+            self.letters.post(node, part)?;
+            match message {
+                Message::Welcome { memory, slots } if slots > 0 => return Ok((memory, slots)),
+                Message::Refused(trouble) => {
+                    let path = std::ffi::OsString::from_vec(directory.to_vec());
+                    return Err(CopyError::Refused(path.into(), trouble));
+                }
+                _ => return Err(CopyError::Malformed(Malformed)),
+            }
+        }
+        Err(CopyError::Stopped)
+    }
+
+    /// Moves packets, messages and parcels until the disk thread has no more orders.
+    #[expect(clippy::too_many_arguments, reason = "the ends of two channels, and what the caller of the copy gave")]
+    fn pump(
+        &mut self,
+        node: &mut Node,
+        orders: &mpsc::Receiver<Order>,
+        inbox: &mpsc::Sender<(usize, Message)>,
+        limit: Option<Rate>,
+        stop: &impl Fn() -> bool,
+        mut each: impl FnMut(&Status),
+        telling: &Telling,
+    ) -> Result<Status, CopyError> {
+        let (mut looked, mut next) = (Instant::now(), Instant::now());
+        while !stop() {
+            loop {
+                match orders.try_recv() {
+                    Ok(Order::Say(message)) => self.letters.send(node, message)?,
+                    Ok(Order::Write(slot, parcel)) => self.held.push_back((slot, parcel)),
+                    Ok(Order::Heard(part)) => self.letters.post(node, part)?,
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return telling.status(node, self.connection),
+                }
+            }
+            let mut wait = LOOK;
+            while let Some((slot, parcel)) = self.held.pop_front() {
+                let now = Instant::now();
+                if now < next {
+                    wait = wait.min(next - now);
+                    self.held.push_front((slot, parcel));
+                    break;
+                }
+                if let Some(limit) = limit {
+                    next = next.max(now) + Duration::from_secs_f64(parcel.len() as f64 * 8.0 / limit.0 as f64);
+                }
+                self.write(node, slot, parcel)?;
+            }
+            if let Some(completion) = node.wait(wait)?
+                && let Some(message) = self.take(node, completion)?
+            {
+                // If the disk thread has ended, its orders have, too.
+                let _ = inbox.send(message);
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                each(&telling.status(node, self.connection)?);
+            }
+        }
+        Err(CopyError::Stopped)
+    }
+
+    fn write(&mut self, node: &mut Node, slot: u16, parcel: Vec<u8>) -> Result<(), CopyError> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        let (length, at) = (parcel.len(), u64::from(slot) * self.slot_bytes);
+        let region = node.register(parcel);
+        let operation = node.write(self.connection, region, 0..length, memory, at, Some(slot.into()))?;
+        self.letters.sending.push_back((operation, region));
+        Ok(())
+    }
+
+    /// What a completion says, if it is a message, and the part of the inbox that it was in.
+    fn take(&mut self, node: &mut Node, completion: Completion) -> Result<Option<(usize, Message)>, CopyError> {
+        if connection_of(&completion) != self.connection {
+            return Ok(None);
+        }
+        match completion {
+            Completion::Received { bytes, .. } => {
+                let (part, message) = self.letters.received(node, bytes)?;
+                message.map(|message| Some((part, message))).map_err(CopyError::Malformed)
+            }
+            Completion::Sent { operation, .. } => {
+                self.letters.sent(node, operation)?;
+                Ok(None)
+            }
+            Completion::Closed { reason, .. } => Err(CopyError::Closed(reason)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Telling {
+    fn status(&self, node: &Node, connection: Connection) -> Result<Status, CopyError> {
+        let counters = node.connection_counters(connection)?;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Ok(Status {
+            seconds: self.began.elapsed().as_secs_f64(),
+            bytes: self.bytes,
+            bytes_done: read(&self.done.bytes),
+            bytes_sent: read(&self.done.sent),
+            files: self.files,
+            files_done: read(&self.done.files),
+            fresh_bytes: counters.fresh_bytes,
+            again_bytes: counters.engine.retransmitted * u64::from(node.payload()),
+            rebuilt_bytes: read(&self.done.rebuilt),
+            wire_bytes: wire(node) - self.wire,
+        })
+    }
+}
+
+/// What a node has sent so far, in bytes on the wire.
+fn wire(node: &Node) -> u64 {
+    node.plane_counters().iter().map(|plane| plane.sent_bytes + plane.sent * AROUND).sum()
+}

@@ -1,0 +1,151 @@
+//! Names of files: which ones a server takes, and how people are shown them.
+
+use super::trouble::Trouble;
+use std::fmt::Write;
+
+/// Bytes of a path at the most: Linux's `PATH_MAX`.
+pub(super) const PATH_MAX: usize = 4_096;
+/// Bytes of one name at the most: Linux's `NAME_MAX`.
+const NAME_MAX: usize = 255;
+/// What unfinished copies and their journals are called: this, 16 digits, and one of the two ends below.
+const PARTIAL: &str = ".strandway-";
+/// How the name of an unfinished copy ends.
+pub(super) const PART: &str = ".part";
+/// How the name of its journal ends.
+pub(super) const JOURNAL: &str = ".journal";
+
+/// Checks a path below the server's directory: names with single slashes between, none of them `.` or `..`. Any other bytes are
+/// welcome, UTF-8 or not; NUL is not.
+///
+/// # Errors
+/// [`Trouble::BadPath`], [`Trouble::NameTooLong`] or [`Trouble::Reserved`].
+pub(super) fn check(path: &[u8]) -> Result<(), Trouble> {
+    if path.len() >= PATH_MAX {
+        return Err(Trouble::NameTooLong);
+    }
+    for name in path.split(|&byte| byte == b'/') {
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
+            return Err(Trouble::BadPath);
+        }
+        if name.len() > NAME_MAX {
+            return Err(Trouble::NameTooLong);
+        }
+        if is_partial(name) {
+            return Err(Trouble::Reserved);
+        }
+    }
+    Ok(())
+}
+
+/// The folder that a checked path lies in, empty for the top, and the name there.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// `name` below `folder`, which may be empty.
+pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
+}
+
+/// Does a symbolic link at a checked path stay within the tree, whatever other such links the tree has? It does if its target is
+/// relative, has `..` at its beginning only, and no more of them than there are folders above the link. `..` behind a name is
+/// refused: the name may be a link itself, and then `..` leads elsewhere than it seems.
+pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
+    let depth = path.iter().filter(|&&byte| byte == b'/').count();
+    if target.is_empty() || target.len() >= PATH_MAX || target[0] == b'/' || target.contains(&0) {
+        return false;
+    }
+    let (mut up, mut named) = (0, false);
+    for name in target.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." if named => return false,
+            b".." => up += 1,
+            _ => named = true,
+        }
+    }
+    up <= depth
+}
+
+/// The name of the unfinished copy of `name`, or of its journal: of the same length whatever `name` is.
+pub(super) fn partial(name: &[u8], end: &str) -> String {
+    format!("{PARTIAL}{}{end}", &blake3::hash(name).to_hex()[..16])
+}
+
+/// Is this how unfinished copies and journals are called?
+pub(super) fn is_partial(name: &[u8]) -> bool {
+    name.starts_with(PARTIAL.as_bytes()) && (name.ends_with(PART.as_bytes()) || name.ends_with(JOURNAL.as_bytes()))
+}
+
+/// A path for people: bytes that are no text, and control characters, are escaped.
+pub(super) fn shown(path: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in path.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        for path in ["", "/", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a/./b", "a\0b"] {
+            assert_eq!(check(path.as_bytes()), Err(Trouble::BadPath), "{path:?}");
+        }
+        assert_eq!(check(&[b'a'; 256]), Err(Trouble::NameTooLong));
+        assert_eq!(check(&[b"a/".repeat(2_048), b"a".to_vec()].concat()), Err(Trouble::NameTooLong));
+        assert_eq!(check(partial(b"x", JOURNAL).as_bytes()), Err(Trouble::Reserved));
+        for path in [&b"a"[..], b"a/b c/d", b"...", b"..a", b"\xff\xfe/\n", b".strandway-notes"] {
+            assert_eq!(check(path), Ok(()), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn links_stay_inside_or_are_refused() {
+        for (path, target, inside) in [
+            ("a", "b", true),
+            ("a", "./b/c", true),
+            ("d/a", "../b", true),
+            ("d/a", "..", true),
+            ("d/e/a", "../../b", true),
+            ("a", "..", false),
+            ("d/a", "../../b", false),
+            ("a", "/etc/passwd", false),
+            ("d/a", "b/../c", false),
+            ("d/a", "b/../../..", false),
+            ("a", "", false),
+        ] {
+            assert_eq!(stays_inside(path.as_bytes(), target.as_bytes()), inside, "{path} -> {target}");
+        }
+    }
+
+    #[test]
+    fn names_are_shown_without_control_characters() {
+        assert_eq!(shown(b"a\xff\x1b[2J\xc3\xa9"), "a\\xff\\u{1b}[2J\u{e9}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_checked_path_is_its_folder_and_its_name(path: Vec<u8>) {
+            if check(&path).is_ok() {
+                let (folder, name) = split(&path);
+                prop_assert!(!name.is_empty() && !name.contains(&b'/'));
+                prop_assert!(folder.is_empty() || check(folder).is_ok());
+                prop_assert_eq!(join(folder, name), path);
+            }
+        }
+    }
+}

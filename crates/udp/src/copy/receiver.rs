@@ -1,0 +1,229 @@
+//! A client's copy, as the server's disk thread sees it: offers become answers, parcels become files. No sockets here.
+
+use super::digest;
+use super::journal::Source;
+use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, SIZE_MAX};
+use super::names;
+use super::target::{Partial, Target};
+use super::trouble::Trouble;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Files of a client that were offered and are not finished, at the most; ours. A client that offers more breaks the protocol.
+pub(super) const OFFERED_MAX: usize = 8_192;
+/// Files of a client that are open at the same time at the most; ours. A client sends one after the other, and has as many that an
+/// earlier copy left.
+const OPEN_MAX: usize = 64;
+/// Files that are finished at a time: ours, for the number of open files.
+const BATCH_MAX: usize = 128;
+/// From so many files on one `syncfs` is less work than an `fsync` each; ours.
+const SYNC_ALL: usize = 8;
+/// How long another copy may hold a file: ours, longer than it takes to find out that the client of an earlier copy is dead.
+const BUSY_PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at it.
+const BUSY_LOOK: Duration = Duration::from_millis(50);
+
+/// What there is of an offered file.
+enum State {
+    /// Nothing.
+    Offered,
+    /// Some of it.
+    Open(Partial),
+    /// It failed, and the client knows or will know.
+    Failed,
+}
+
+struct Incoming {
+    entry: Entry,
+    size: u64,
+    state: State,
+}
+
+/// Files that are under their names, or are not, by their numbers.
+pub(super) type Results = Vec<(u32, Result<(), Trouble>)>;
+
+/// One client's copy.
+pub(super) struct Receiver {
+    target: Target,
+    block: u32,
+    dry_run: bool,
+    offered: BTreeMap<u32, Incoming>,
+    open: usize,
+    /// Written wholly, and not yet under their names.
+    finished: Vec<(u32, Partial)>,
+    results: Results,
+}
+
+impl Receiver {
+    /// A copy into `target` by blocks of `block` bytes.
+    pub(super) fn new(target: Target, block: u32, dry_run: bool) -> Receiver {
+        let (offered, finished, results) = Default::default();
+        Receiver { target, block, dry_run, offered, open: 0, finished, results }
+    }
+
+    /// What the client says, and what is to be answered.
+    ///
+    /// # Errors
+    /// If it breaks the protocol.
+    pub(super) fn hear(&mut self, message: Message) -> Result<Message, Malformed> {
+        match message {
+            Message::Offer(entries) => {
+                let answers = entries.into_iter().map(|entry| Ok((entry.id, self.offer(entry)?)));
+                Ok(Message::Answers(answers.collect::<Result<_, _>>()?))
+            }
+            Message::Settle(entries) => {
+                let answers = entries.iter().map(|entry| {
+                    let settled = names::check(&entry.path).and_then(|()| self.target.settle(entry));
+                    (entry.id, settled.map_or_else(Answer::Failed, |()| Answer::Have))
+                });
+                Ok(Message::Answers(answers.collect()))
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn offer(&mut self, entry: Entry) -> Result<Answer, Malformed> {
+        if self.offered.len() >= OFFERED_MAX || self.offered.contains_key(&entry.id) {
+            return Err(Malformed);
+        }
+        if let Err(trouble) = names::check(&entry.path) {
+            return Ok(Answer::Failed(trouble));
+        }
+        let done = match &entry.kind {
+            Kind::Directory if self.dry_run => Ok(()),
+            Kind::Directory => self.target.directory(&entry),
+            Kind::Link(to) => self.target.link(&entry, to, self.dry_run),
+            Kind::File(size) => return Ok(self.offer_file(*size, entry).unwrap_or_else(Answer::Failed)),
+        };
+        Ok(done.map_or_else(Answer::Failed, |()| Answer::Have))
+    }
+
+    fn offer_file(&mut self, size: u64, entry: Entry) -> Result<Answer, Trouble> {
+        if size > SIZE_MAX {
+            return Err(Trouble::TooLarge);
+        }
+        if self.target.has(&entry, size, self.dry_run)? {
+            return Ok(Answer::Have);
+        }
+        let count = digest::blocks(size, self.block.into()) as u32;
+        let all = if count == 0 { Vec::new() } else { vec![(0, count)] };
+        if self.dry_run {
+            return Ok(Answer::Missing(all));
+        }
+        let source = Source { size, modified: entry.modified, block: self.block };
+        let target = &mut self.target;
+        let left = if self.open < OPEN_MAX { patiently(|| target.resume(&entry, source))? } else { None };
+        let (missing, state) = match left {
+            Some(partial) => (partial.missing(RUNS_MAX), State::Open(partial)),
+            None => (all, State::Offered),
+        };
+        self.open += usize::from(matches!(state, State::Open(_)));
+        self.offered.insert(entry.id, Incoming { entry, size, state });
+        Ok(Answer::Missing(missing))
+    }
+
+    /// Takes a parcel, and tells what has become of files since the last one.
+    ///
+    /// # Errors
+    /// If it breaks the protocol.
+    pub(super) fn take(&mut self, mut parcel: &[u8]) -> Result<Results, Malformed> {
+        while let Some(piece) = Piece::next(&mut parcel)? {
+            match piece {
+                Piece::Block { id, offset, bytes } => self.write(id, offset, bytes)?,
+                Piece::End { id, hash } => self.end(id, &hash)?,
+                Piece::Abandon { id } => {
+                    let incoming = self.offered.remove(&id).ok_or(Malformed)?;
+                    if let State::Open(partial) = incoming.state {
+                        self.open -= 1;
+                        partial.discard();
+                    }
+                }
+            }
+            if self.finished.len() >= BATCH_MAX {
+                self.publish();
+            }
+        }
+        self.publish();
+        Ok(std::mem::take(&mut self.results))
+    }
+
+    /// A file that was offered, opened; `None` if it failed.
+    fn opened(&mut self, id: u32) -> Result<Option<&mut Partial>, Malformed> {
+        let incoming = self.offered.get_mut(&id).ok_or(Malformed)?;
+        if let State::Offered = incoming.state {
+            if self.open >= OPEN_MAX {
+                return Err(Malformed);
+            }
+            let source = Source { size: incoming.size, modified: incoming.entry.modified, block: self.block };
+            let (target, entry) = (&mut self.target, &incoming.entry);
+            incoming.state = match patiently(|| target.begin(entry, source)) {
+                Ok(partial) => {
+                    self.open += 1;
+                    State::Open(partial)
+                }
+                Err(trouble) => {
+                    self.results.push((id, Err(trouble)));
+                    State::Failed
+                }
+            };
+        }
+        match &mut incoming.state {
+            State::Open(partial) => Ok(Some(partial)),
+            State::Offered | State::Failed => Ok(None),
+        }
+    }
+
+    fn write(&mut self, id: u32, offset: u64, bytes: &[u8]) -> Result<(), Malformed> {
+        let Some(partial) = self.opened(id)? else { return Ok(()) };
+        match partial.write(offset, bytes) {
+            Ok(()) => Ok(()),
+            Err(None) => Err(Malformed),
+            Err(Some(trouble)) => {
+                // What is there of it stays for the next copy, which finds it by its journal.
+                self.results.push((id, Err(trouble)));
+                self.open -= 1;
+                if let Some(incoming) = self.offered.get_mut(&id) {
+                    incoming.state = State::Failed;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self, id: u32, hash: &[u8; 32]) -> Result<(), Malformed> {
+        self.opened(id)?;
+        let incoming = self.offered.remove(&id).ok_or(Malformed)?;
+        let State::Open(partial) = incoming.state else { return Ok(()) };
+        self.open -= 1;
+        let dressed = if partial.matches(hash) { partial.dress(&incoming.entry) } else { Err(Trouble::Mismatch) };
+        match dressed {
+            Ok(()) => self.finished.push((id, partial)),
+            Err(trouble) => {
+                partial.discard();
+                self.results.push((id, Err(trouble)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts finished files under their names, once their bytes are on the disk.
+    fn publish(&mut self) {
+        let all = self.finished.len() >= SYNC_ALL;
+        let synced = if all { self.target.sync_all() } else { Ok(()) };
+        for (id, partial) in self.finished.drain(..) {
+            let own = if all { synced } else { partial.sync() };
+            self.results.push((id, own.and_then(|()| partial.publish())));
+        }
+    }
+}
+
+/// Tries again while another copy holds the file: it may be one whose client is dead.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let until = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match attempt() {
+            Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(BUSY_LOOK),
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! A copy, as the client's disk thread sees it: what to offer, what to read, what was answered. No sockets here.
+
+use super::CopyError;
+use super::digest;
+use super::message::{Answer, ENTRIES_MAX, Entry, Kind, MESSAGE_MAX, Malformed, Message, PIECE_END, PIECE_HEAD, Piece};
+use super::tree::{Item, Tree, modified};
+use super::trouble::Trouble;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+/// Entries that were offered and of which nothing final is known, at the most: ours, half of what a server takes.
+const OFFERED_MAX: usize = 4_096;
+
+/// What the disk thread tells the node's.
+pub(super) enum Order {
+    /// Send this message.
+    Say(Vec<u8>),
+    /// Write this parcel into that slot.
+    Write(u16, Vec<u8>),
+    /// The message in this part of the inbox has been heeded.
+    Heard(usize),
+}
+
+/// What both threads look at.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Bytes of files that are there, however they got there.
+    pub(super) bytes: AtomicU64,
+    /// Those that were sent and are on the server's disk.
+    pub(super) sent: AtomicU64,
+    /// Files that are there.
+    pub(super) files: AtomicU64,
+    /// Payload that the server rebuilt from parity, in bytes.
+    pub(super) rebuilt: AtomicU64,
+}
+
+/// What became of a copy.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) files: u64,
+    pub(super) directories: u64,
+    pub(super) links: u64,
+    pub(super) had_files: u64,
+    pub(super) had_bytes: u64,
+    pub(super) resumed_bytes: u64,
+    pub(super) missing_bytes: u64,
+    pub(super) failures: Vec<(PathBuf, Trouble)>,
+}
+
+/// The file that is being read.
+struct Reading {
+    id: u32,
+    file: File,
+    size: u64,
+    /// The next block.
+    next: u64,
+    /// Runs of blocks that the server wants, from the one that `next` is in or before.
+    runs: VecDeque<(u32, u32)>,
+    digests: Vec<[u8; 32]>,
+}
+
+/// One copy.
+pub(super) struct Sender {
+    tree: Tree,
+    block: u32,
+    dry_run: bool,
+    orders: mpsc::Sender<Order>,
+    done: Arc<Done>,
+    /// The next entry to offer.
+    next: usize,
+    /// Entries to offer once more.
+    again: VecDeque<u32>,
+    /// Those that were.
+    repeated: BTreeSet<u32>,
+    /// Offered and not answered.
+    unanswered: usize,
+    /// Wanted by the server, and not known to be there.
+    unfinished: BTreeSet<u32>,
+    wanted: VecDeque<(u32, Vec<(u32, u32)>)>,
+    reading: Option<Reading>,
+    /// Slots without a parcel, and the payload of those that have one.
+    free: Vec<u16>,
+    under_way: BTreeMap<u16, u64>,
+    outcome: Outcome,
+}
+
+impl Sender {
+    pub(super) fn new(tree: Tree, (block, slots): (u32, u16), dry_run: bool, orders: mpsc::Sender<Order>) -> Sender {
+        let mut sender = Sender {
+            tree,
+            block,
+            dry_run,
+            orders,
+            done: Arc::default(),
+            next: 0,
+            again: VecDeque::new(),
+            repeated: BTreeSet::new(),
+            unanswered: 0,
+            unfinished: BTreeSet::new(),
+            wanted: VecDeque::new(),
+            reading: None,
+            free: (0..slots).rev().collect(),
+            under_way: BTreeMap::new(),
+            outcome: Outcome::default(),
+        };
+        sender.outcome.failures.append(&mut sender.tree.failures);
+        sender
+    }
+
+    pub(super) fn done(&self) -> Arc<Done> {
+        self.done.clone()
+    }
+
+    /// Copies everything. `inbox` has what the server says; `wake` is called after each order.
+    ///
+    /// # Errors
+    /// If the server breaks the protocol, or has a trouble that every file would meet; `None` if `inbox` has ended.
+    pub(super) fn run(
+        mut self,
+        inbox: &mpsc::Receiver<(usize, Message)>,
+        wake: impl Fn(),
+    ) -> Result<Outcome, Option<CopyError>> {
+        loop {
+            while let Ok((part, message)) = inbox.try_recv() {
+                self.order(Order::Heard(part))?;
+                self.hear(message)?;
+            }
+            self.offer();
+            if let Some(slot) = self.free.pop() {
+                let (parcel, payload) = self.parcel();
+                if !parcel.is_empty() {
+                    self.under_way.insert(slot, payload);
+                    self.order(Order::Write(slot, parcel))?;
+                    wake();
+                    continue;
+                }
+                self.free.push(slot);
+            }
+            wake();
+            if self.is_through() {
+                break;
+            }
+            let (part, message) = inbox.recv().map_err(|_| None)?;
+            self.order(Order::Heard(part))?;
+            self.hear(message)?;
+        }
+        if !self.dry_run {
+            self.settle(inbox, &wake)?;
+        }
+        Ok(self.outcome)
+    }
+
+    fn is_through(&self) -> bool {
+        let all = self.next == self.tree.items.len() && self.again.is_empty();
+        all && self.unanswered == 0 && self.unfinished.is_empty() && self.under_way.is_empty()
+    }
+
+    fn order(&self, order: Order) -> Result<(), Option<CopyError>> {
+        self.orders.send(order).map_err(|_| None)
+    }
+
+    /// Offers as much as may be offered.
+    fn offer(&mut self) {
+        while self.unanswered + self.unfinished.len() + ENTRIES_MAX <= OFFERED_MAX {
+            let mut entries = Vec::new();
+            let mut bytes = 1;
+            while entries.len() < ENTRIES_MAX {
+                let id = self.again.front().copied().unwrap_or(self.next as u32);
+                let Some(Item { entry, .. }) = self.tree.items.get(id as usize) else { break };
+                bytes += entry.length();
+                if bytes > MESSAGE_MAX {
+                    break;
+                }
+                entries.push(entry.clone());
+                if self.again.pop_front().is_none() {
+                    self.next += 1;
+                }
+            }
+            if entries.is_empty() {
+                return;
+            }
+            self.unanswered += entries.len();
+            // If nobody takes orders any more, the inbox has ended too, which is noticed there.
+            let _ = self.orders.send(Order::Say(Message::Offer(entries).encode()));
+        }
+    }
+
+    fn hear(&mut self, message: Message) -> Result<(), Option<CopyError>> {
+        let broken = Some(CopyError::Malformed(Malformed));
+        match message {
+            Message::Answers(answers) => {
+                if answers.len() > self.unanswered {
+                    return Err(broken);
+                }
+                self.unanswered -= answers.len();
+                answers.into_iter().try_for_each(|(id, answer)| self.answered(id, answer))
+            }
+            Message::Progress { rebuilt, freed, results } => {
+                self.done.rebuilt.store(rebuilt, Ordering::Relaxed);
+                for slot in freed {
+                    let Some(payload) = self.under_way.remove(&slot) else { return Err(broken) };
+                    self.free.push(slot);
+                    self.done.bytes.fetch_add(payload, Ordering::Relaxed);
+                    self.done.sent.fetch_add(payload, Ordering::Relaxed);
+                }
+                results.into_iter().try_for_each(|(id, result)| self.finished(id, result))
+            }
+            _ => Err(broken),
+        }
+    }
+
+    fn answered(&mut self, id: u32, answer: Answer) -> Result<(), Option<CopyError>> {
+        let broken = Some(CopyError::Malformed(Malformed));
+        let Some(Item { entry, .. }) = self.tree.items.get(id as usize) else { return Err(broken) };
+        match (answer, &entry.kind) {
+            (Answer::Failed(trouble), _) => return self.fail(id, trouble),
+            (Answer::Have, Kind::File(size)) => {
+                self.outcome.had_files += 1;
+                self.outcome.had_bytes += size;
+                self.done.bytes.fetch_add(*size, Ordering::Relaxed);
+                self.done.files.fetch_add(1, Ordering::Relaxed);
+            }
+            (Answer::Have, Kind::Directory) => self.outcome.directories += 1,
+            (Answer::Have, Kind::Link(_)) => self.outcome.links += 1,
+            (Answer::Missing(runs), Kind::File(size)) => {
+                let (size, block) = (*size, u64::from(self.block));
+                let count = digest::blocks(size, block);
+                let (mut from, mut missing) = (0, 0);
+                for &(first, blocks) in &runs {
+                    let (first, end) = (u64::from(first), u64::from(first) + u64::from(blocks));
+                    if first < from || end > count || blocks == 0 {
+                        return Err(broken);
+                    }
+                    missing += (end * block).min(size) - first * block;
+                    from = end;
+                }
+                self.outcome.missing_bytes += missing;
+                if !self.dry_run {
+                    self.outcome.resumed_bytes += size - missing;
+                    self.done.bytes.fetch_add(size - missing, Ordering::Relaxed);
+                    self.unfinished.insert(id);
+                    self.wanted.push_back((id, runs));
+                }
+            }
+            (Answer::Missing(_), _) => return Err(broken),
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, id: u32, result: Result<(), Trouble>) -> Result<(), Option<CopyError>> {
+        if !self.unfinished.contains(&id) {
+            // Given up here in the meantime.
+            return Ok(());
+        }
+        match result {
+            Ok(()) => {
+                self.unfinished.remove(&id);
+                self.outcome.files += 1;
+                self.done.files.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(Trouble::Mismatch) if self.repeated.insert(id) => {
+                self.unfinished.remove(&id);
+                self.again.push_back(id);
+                Ok(())
+            }
+            Err(trouble) => self.fail(id, trouble),
+        }
+    }
+
+    /// A file will not be there. What was going to be read of it is given up as it comes up.
+    fn fail(&mut self, id: u32, trouble: Trouble) -> Result<(), Option<CopyError>> {
+        self.unfinished.remove(&id);
+        let Some(Item { from, .. }) = self.tree.items.get(id as usize) else {
+            return Err(Some(CopyError::Malformed(Malformed)));
+        };
+        if trouble.is_everywhere() {
+            return Err(Some(CopyError::Refused(from.clone(), trouble)));
+        }
+        self.outcome.failures.push((from.clone(), trouble));
+        Ok(())
+    }
+
+    /// The next parcel, as full as what is wanted makes it, and the bytes of files in it; empty if nothing is wanted.
+    fn parcel(&mut self) -> (Vec<u8>, u64) {
+        let room = parcel_bytes(self.block) as usize;
+        let (mut parcel, mut payload) = (Vec::new(), 0);
+        loop {
+            if self.reading.is_none() {
+                let Some((id, runs)) = self.wanted.pop_front() else { break };
+                match self.open(id, runs) {
+                    Ok(reading) => self.reading = Some(reading),
+                    Err(trouble) => self.abandon(id, trouble, &mut parcel),
+                }
+            }
+            let Some(reading) = &mut self.reading else {
+                if parcel.len() + PIECE_END > room {
+                    break;
+                }
+                continue;
+            };
+            let id = reading.id;
+            if !self.unfinished.contains(&id) {
+                // It failed there.
+                Piece::Abandon { id }.put(&mut parcel);
+                self.reading = None;
+            } else {
+                match reading.fill(&mut parcel, room, self.block.into()) {
+                    Ok((bytes, whole)) => {
+                        payload += bytes;
+                        if !whole {
+                            break;
+                        }
+                        let hash = reading.hash(self.block.into());
+                        let changed = reading.has_changed(&self.tree.items[id as usize].entry);
+                        match (changed, hash) {
+                            (false, Some(hash)) => Piece::End { id, hash }.put(&mut parcel),
+                            _ => self.abandon(id, Trouble::Changed, &mut parcel),
+                        }
+                        self.reading = None;
+                    }
+                    Err(trouble) => {
+                        self.reading = None;
+                        self.abandon(id, trouble, &mut parcel);
+                    }
+                }
+            }
+            if parcel.len() + PIECE_END > room {
+                break;
+            }
+        }
+        (parcel, payload)
+    }
+
+    fn abandon(&mut self, id: u32, trouble: Trouble, parcel: &mut Vec<u8>) {
+        Piece::Abandon { id }.put(parcel);
+        if self.unfinished.remove(&id) {
+            self.outcome.failures.push((self.tree.items[id as usize].from.clone(), trouble));
+        }
+    }
+
+    fn open(&self, id: u32, runs: Vec<(u32, u32)>) -> Result<Reading, Trouble> {
+        let Item { entry, from } = &self.tree.items[id as usize];
+        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+        let opened = File::options().read(true).custom_flags(flags as i32).open(from);
+        let file = opened.map_err(|error| Trouble::of_io(&error))?;
+        let Kind::File(size) = entry.kind else { return Err(Trouble::Changed) };
+        let reading = Reading { id, file, size, next: 0, runs: runs.into(), digests: Vec::new() };
+        if reading.has_changed(entry) { Err(Trouble::Changed) } else { Ok(reading) }
+    }
+
+    /// Gives directories their modes and times, those within before those around them.
+    fn settle(&mut self, inbox: &mpsc::Receiver<(usize, Message)>, wake: &impl Fn()) -> Result<(), Option<CopyError>> {
+        let failed: BTreeSet<&PathBuf> = self.outcome.failures.iter().map(|(path, _)| path).collect();
+        let directories = self.tree.items.iter().rev().filter(|item| matches!(item.entry.kind, Kind::Directory));
+        let directories: Vec<&Entry> =
+            directories.filter(|item| !failed.contains(&item.from)).map(|item| &item.entry).collect();
+        let mut messages: VecDeque<(usize, Vec<u8>)> = VecDeque::new();
+        let mut rest = &directories[..];
+        while !rest.is_empty() {
+            let mut bytes = 1;
+            let fits = |entry: &&&Entry| {
+                bytes += entry.length();
+                bytes <= MESSAGE_MAX
+            };
+            let count = rest.iter().take(ENTRIES_MAX).take_while(fits).count();
+            let (front, behind) = rest.split_at(count);
+            let entries = front.iter().map(|&entry| entry.clone()).collect();
+            messages.push_back((count, Message::Settle(entries).encode()));
+            rest = behind;
+        }
+        let mut waiting = 0;
+        while waiting > 0 || !messages.is_empty() {
+            while waiting < OFFERED_MAX
+                && let Some((count, message)) = messages.pop_front()
+            {
+                waiting += count;
+                self.order(Order::Say(message))?;
+            }
+            wake();
+            let (part, message) = inbox.recv().map_err(|_| None)?;
+            self.order(Order::Heard(part))?;
+            let Message::Answers(answers) = message else { continue };
+            waiting = waiting.checked_sub(answers.len()).ok_or(Some(CopyError::Malformed(Malformed)))?;
+            for (id, answer) in answers {
+                if let Answer::Failed(trouble) = answer {
+                    self.fail(id, trouble)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a parcel: a block, its head, and the end of its file.
+pub(super) const fn parcel_bytes(block: u32) -> u64 {
+    block as u64 + (PIECE_HEAD + PIECE_END) as u64
+}
+
+impl Reading {
+    /// Adds wanted blocks to a parcel of at most `room` bytes: bytes of the file that were added, and whether all of it is read
+    /// and there is room for its end.
+    fn fill(&mut self, parcel: &mut Vec<u8>, room: usize, block: u64) -> Result<(u64, bool), Trouble> {
+        let mut added = 0;
+        let mut skipped = Vec::new();
+        while self.next * block < self.size {
+            let offset = self.next * block;
+            let length = (self.size - offset).min(block) as usize;
+            while self.runs.front().is_some_and(|&(first, count)| self.next >= u64::from(first) + u64::from(count)) {
+                self.runs.pop_front();
+            }
+            let wanted = self.runs.front().is_some_and(|&(first, _)| self.next >= u64::from(first));
+            let bytes = if wanted {
+                let start = parcel.len() + PIECE_HEAD;
+                if start + length > room {
+                    return Ok((added, false));
+                }
+                Piece::Block { id: self.id, offset, bytes: &[] }.put(parcel);
+                parcel[start - 4..].copy_from_slice(&(length as u32).to_be_bytes());
+                parcel.resize(start + length, 0);
+                added += length as u64;
+                &mut parcel[start..]
+            } else {
+                // It is there; its digest is part of the file's hash.
+                skipped.resize(length, 0);
+                &mut skipped[..]
+            };
+            self.file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Trouble::Changed,
+                _ => Trouble::of_io(&error),
+            })?;
+            self.digests.push(digest::of_block(bytes, self.next, self.size, block));
+            self.next += 1;
+        }
+        Ok((added, parcel.len() + PIECE_END <= room))
+    }
+
+    fn hash(&self, block: u64) -> Option<[u8; 32]> {
+        digest::of_file(digest::blocks(self.size, block), |i| self.digests.get(i as usize).copied())
+    }
+
+    /// Is it another file than the one that was offered, by size or time of change?
+    fn has_changed(&self, entry: &Entry) -> bool {
+        let data = self.file.metadata();
+        !data.is_ok_and(|data| data.is_file() && data.len() == self.size && modified(&data) == entry.modified)
+    }
+}

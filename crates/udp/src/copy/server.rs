@@ -1,0 +1,341 @@
+//! The side that writes: a node, and a thread for each client's disk work.
+
+use super::message::{MESSAGE_MAX, Message, VERSION};
+use super::receiver::Receiver;
+use super::sender::parcel_bytes;
+use super::target::Target;
+use super::trouble::Trouble;
+use super::{CopyError, Letters, SLOTS_MAX};
+use crate::Region;
+use crate::error::{Error, Reason};
+use crate::node::{Completion, Connection, Node, NodeCounters, Waker};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Memory for the parcels of all clients together, in bytes: 1 GiB.
+const MEMORY_MAX: u64 = 1 << 30;
+/// How often callers that were refused are told of.
+const SECOND: Duration = Duration::from_secs(1);
+/// How often a server that hears nothing looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// Results of files in one message at the most, which then fits.
+const RESULTS_MAX: usize = 8_192;
+
+/// What a server tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// A client came from there.
+    Came(SocketAddr),
+    /// A client has gone, for this reason.
+    Gone(Reason),
+    /// So many hellos were refused since the last time.
+    Refused(Reason, u64),
+}
+
+/// What the disk thread of a client is given.
+enum Work {
+    Message(usize, Message),
+    Parcel { slot: u16, bytes: Vec<u8>, rebuilt: u64 },
+}
+
+/// What disk threads tell.
+enum Said {
+    /// The directory is open, or it is not.
+    Ready(Result<(), Trouble>),
+    /// Send this.
+    Message(Vec<u8>),
+    /// A received message has been heeded: there is room for another one in this part.
+    Heard(usize),
+    /// A parcel has been written.
+    Freed(u16),
+    /// The client broke the protocol.
+    Broken,
+}
+
+struct Client {
+    letters: Letters,
+    /// Set by its hello.
+    copy: Option<Copy>,
+}
+
+struct Copy {
+    memory: Region,
+    block: u32,
+    /// Which slots have parcels that are not on the disk.
+    busy: Vec<bool>,
+    work: mpsc::Sender<Work>,
+}
+
+impl Copy {
+    const fn bytes(&self) -> u64 {
+        self.busy.len() as u64 * parcel_bytes(self.block)
+    }
+}
+
+/// A directory that is served.
+#[derive(Debug)]
+pub struct Server {
+    target: Target,
+}
+
+impl Server {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// If it is none or cannot be written, with a remedy.
+    pub fn open(directory: &Path) -> Result<Server, CopyError> {
+        Target::open(directory).map(|target| Server { target }).map_err(CopyError::Option)
+    }
+}
+
+struct Serving<'a> {
+    target: &'a mut Target,
+    clients: HashMap<Connection, Client>,
+    waker: Waker,
+    /// From all disk threads.
+    said: mpsc::Receiver<(Connection, Said)>,
+    say: mpsc::Sender<(Connection, Said)>,
+}
+
+/// Serves clients until `stop`, asked ten times a second and after each thing that happened, says so. `tell` hears who comes and
+/// goes.
+///
+/// # Errors
+/// If the node fails; what a client does wrong ends its own connection.
+pub fn serve(
+    node: &mut Node,
+    server: &mut Server,
+    stop: impl Fn() -> bool,
+    mut tell: impl FnMut(Served),
+) -> Result<(), CopyError> {
+    let (say, said) = mpsc::channel();
+    let waker = node.waker()?;
+    let mut serving = Serving { target: &mut server.target, clients: HashMap::new(), waker, said, say };
+    let (mut refused, mut looked) = (node.counters(), Instant::now());
+    while !stop() {
+        if let Some(completion) = node.wait(LOOK)? {
+            serving.take(node, completion, &mut tell)?;
+        }
+        while let Ok((connection, said)) = serving.said.try_recv() {
+            serving.obey(node, connection, said, &mut tell)?;
+        }
+        if looked.elapsed() >= SECOND {
+            looked = Instant::now();
+            tell_refused(&mut refused, node.counters(), &mut tell);
+        }
+    }
+    let connections: Vec<Connection> = serving.clients.keys().copied().collect();
+    connections.into_iter().try_for_each(|connection| serving.end(node, connection, Reason::ByPeer, &mut |_| {}))
+}
+
+fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl FnMut(Served)) {
+    for ((reason, old), (_, new)) in before.refused().into_iter().zip(now.refused()) {
+        if new > old {
+            tell(Served::Refused(reason, new - old));
+        }
+    }
+    *before = now;
+}
+
+impl Serving<'_> {
+    fn take(&mut self, node: &mut Node, completion: Completion, tell: &mut impl FnMut(Served)) -> Result<(), Error> {
+        let connection = super::connection_of(&completion);
+        let broken = match completion {
+            Completion::Accepted { from, .. } => {
+                let mut letters = Letters::new(node, connection);
+                letters.post_all(node)?;
+                self.clients.insert(connection, Client { letters, copy: None });
+                tell(Served::Came(from));
+                false
+            }
+            Completion::Received { bytes, .. } => {
+                let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
+                match client.letters.received(node, bytes)? {
+                    (part, Ok(message)) => self.heed(node, connection, part, message)?,
+                    (_, Err(_)) => true,
+                }
+            }
+            Completion::Written { immediate, bytes, .. } => self.parcel(node, connection, immediate, bytes)?,
+            Completion::Sent { operation, .. } => {
+                if let Some(client) = self.clients.get_mut(&connection) {
+                    client.letters.sent(node, operation)?;
+                }
+                false
+            }
+            Completion::Closed { reason, .. } => {
+                self.forget(node, connection);
+                tell(Served::Gone(reason));
+                false
+            }
+            Completion::Letter { .. } | Completion::Connected { .. } => false,
+        };
+        if broken { self.end(node, connection, Reason::Violation, tell).map_err(call) } else { Ok(()) }
+    }
+
+    /// A message; true if it breaks the protocol.
+    fn heed(&mut self, node: &mut Node, connection: Connection, part: usize, message: Message) -> Result<bool, Error> {
+        let promised: u64 = self.clients.values().filter_map(|client| client.copy.as_ref()).map(Copy::bytes).sum();
+        let Some(client) = self.clients.get_mut(&connection) else { return Ok(false) };
+        if let Some(copy) = &client.copy {
+            // A thread that has ended has said why.
+            let _ = copy.work.send(Work::Message(part, message));
+            return Ok(false);
+        }
+        let Message::Hello { version, block_log2, slots, dry_run, directory } = message else { return Ok(true) };
+        client.letters.post(node, part)?;
+        let mut refuse = |node: &mut Node, trouble| {
+            client.letters.send(node, Message::Refused(trouble).encode())?;
+            Ok(false)
+        };
+        if version != VERSION {
+            return refuse(node, Trouble::Version);
+        }
+        if !(12..=24).contains(&block_log2) {
+            return Ok(true);
+        }
+        let block = 1 << block_log2;
+        let room = MEMORY_MAX.saturating_sub(promised) / parcel_bytes(block);
+        let slots = u64::from(slots.min(SLOTS_MAX)).min(room) as u16;
+        if slots < 2 {
+            return refuse(node, Trouble::NoMemory);
+        }
+        let target = match self.target.below(&directory, dry_run) {
+            Ok(target) => target,
+            Err(trouble) => return refuse(node, trouble),
+        };
+        let memory = node.register(vec![0; usize::from(slots) * parcel_bytes(block) as usize]);
+        let (work, list) = mpsc::channel();
+        let (say, waker) = (self.say.clone(), self.waker.clone());
+        let spawned = std::thread::Builder::new().name("copy".into()).spawn(move || {
+            let tell = |said| {
+                let _ = say.send((connection, said));
+                waker.wake();
+            };
+            disk(target, (block, dry_run), &list, tell);
+        });
+        client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work });
+        let ready = spawned.map(drop).map_err(|error| Trouble::of_io(&error));
+        let _ = self.say.send((connection, Said::Ready(ready)));
+        self.waker.wake();
+        Ok(false)
+    }
+
+    /// A parcel is here; true if that breaks the protocol.
+    fn parcel(&mut self, node: &Node, connection: Connection, slot: u32, bytes: u64) -> Result<bool, Error> {
+        let Some(client) = self.clients.get_mut(&connection) else { return Ok(false) };
+        let Some(copy) = &mut client.copy else { return Ok(true) };
+        let size = parcel_bytes(copy.block);
+        let Some(busy) = copy.busy.get_mut(slot as usize).filter(|busy| !**busy && bytes <= size) else {
+            return Ok(true);
+        };
+        *busy = true;
+        let start = slot as usize * size as usize;
+        let bytes = node.memory(copy.memory)?[start..start + bytes as usize].to_vec();
+        let rebuilt = node.connection_counters(connection).map_or(0, |counters| counters.rebuilt_bytes);
+        let _ = copy.work.send(Work::Parcel { slot: slot as u16, bytes, rebuilt });
+        Ok(false)
+    }
+
+    /// A disk thread says something.
+    fn obey(
+        &mut self,
+        node: &mut Node,
+        connection: Connection,
+        said: Said,
+        tell: &mut impl FnMut(Served),
+    ) -> Result<(), CopyError> {
+        let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
+        let done = match (said, &mut client.copy) {
+            (Said::Ready(Ok(())), Some(copy)) => {
+                let range = 0..copy.bytes() as usize;
+                node.expose(connection, copy.memory, range).and_then(|memory| {
+                    let slots = copy.busy.len() as u16;
+                    client.letters.send(node, Message::Welcome { memory, slots }.encode())
+                })
+            }
+            (Said::Ready(Err(trouble)), _) => client.letters.send(node, Message::Refused(trouble).encode()),
+            (Said::Message(message), _) => client.letters.send(node, message),
+            (Said::Heard(part), _) => client.letters.post(node, part),
+            (Said::Freed(slot), Some(copy)) => {
+                copy.busy[usize::from(slot)] = false;
+                Ok(())
+            }
+            (Said::Broken, _) => return self.end(node, connection, Reason::Violation, tell),
+            (_, None) => Ok(()),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            // It does not take what it asked for.
+            Err(Error::Busy { .. } | Error::NotConnected | Error::TooManyKeys { .. }) => {
+                self.end(node, connection, Reason::Violation, tell)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn end(
+        &mut self,
+        node: &mut Node,
+        connection: Connection,
+        reason: Reason,
+        tell: &mut impl FnMut(Served),
+    ) -> Result<(), CopyError> {
+        node.close(connection)?;
+        self.forget(node, connection);
+        tell(Served::Gone(reason));
+        Ok(())
+    }
+
+    /// Gives a client's memory back; its disk thread ends by itself, since it gets no more work.
+    fn forget(&mut self, node: &mut Node, connection: Connection) {
+        let Some(client) = self.clients.remove(&connection) else { return };
+        if let Some(copy) = client.copy {
+            // Its connection is gone, so nothing uses it.
+            let _ = node.deregister(copy.memory);
+        }
+        client.letters.leave(node);
+    }
+}
+
+fn call(error: CopyError) -> Error {
+    match error {
+        CopyError::Call(error) => error,
+        _ => Error::NoConnection,
+    }
+}
+
+/// Does the disk work of one client until there is no more.
+fn disk(target: Target, (block, dry_run): (u32, bool), list: &mpsc::Receiver<Work>, tell: impl Fn(Said)) {
+    let mut receiver = Receiver::new(target, block, dry_run);
+    while let Ok(work) = list.recv() {
+        match work {
+            Work::Message(part, message) => match receiver.hear(message) {
+                Ok(answer) => {
+                    let bytes = answer.encode();
+                    debug_assert!(bytes.len() <= MESSAGE_MAX);
+                    tell(Said::Message(bytes));
+                    tell(Said::Heard(part));
+                }
+                Err(_) => return tell(Said::Broken),
+            },
+            Work::Parcel { slot, bytes, rebuilt } => {
+                let Ok(results) = receiver.take(&bytes) else { return tell(Said::Broken) };
+                tell(Said::Freed(slot));
+                let mut results = results.chunks(RESULTS_MAX);
+                let mut freed = vec![slot];
+                loop {
+                    let results = results.next();
+                    if results.is_none() && freed.is_empty() {
+                        break;
+                    }
+                    let results = results.unwrap_or_default().to_vec();
+                    let freed = std::mem::take(&mut freed);
+                    tell(Said::Message(Message::Progress { rebuilt, freed, results }.encode()));
+                }
+            }
+        }
+    }
+}

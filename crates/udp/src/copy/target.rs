@@ -1,0 +1,425 @@
+//! The server's directory: files below it, and nothing elsewhere.
+//!
+//! Folders are opened by `openat2` from the directory's descriptor, beneath it and through no symbolic link. Files are made,
+//! renamed and removed by a single name in such a folder, which no link can lead away.
+
+use super::digest;
+use super::journal::{self, HEAD, RECORD, Source};
+use super::message::{Entry, Modified};
+use super::names::{self, JOURNAL, PART};
+use super::trouble::Trouble;
+use rustix::fs::{
+    Access, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps,
+    UTIME_OMIT,
+};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A directory that copies are written below.
+#[derive(Debug)]
+pub(super) struct Target {
+    top: OwnedFd,
+    /// The folder that was opened last, which the next entry is likely to be in.
+    recent: Option<(Vec<u8>, Arc<OwnedFd>)>,
+}
+
+/// A file that is being written, under another name than its own.
+#[derive(Debug)]
+pub(super) struct Partial {
+    folder: Arc<OwnedFd>,
+    name: Vec<u8>,
+    file: File,
+    /// Where a file has more than one block.
+    journal: Option<File>,
+    source: Source,
+    /// Digests of the blocks that are there.
+    digests: BTreeMap<u32, [u8; 32]>,
+}
+
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+fn times(modified: Modified) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() },
+    }
+}
+
+fn mode(bits: u16) -> Mode {
+    Mode::from_raw_mode(u32::from(bits & 0o777))
+}
+
+impl Target {
+    /// Opens the directory that is served.
+    ///
+    /// # Errors
+    /// If it is none, or cannot be written, in words.
+    pub(super) fn open(path: &Path) -> Result<Target, String> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let said = |error: Errno| {
+            let remedy = match error {
+                Errno::ROFS => "mount it writable, or serve another directory",
+                Errno::ACCESS | Errno::PERM => "change its owner or mode, or serve another directory",
+                Errno::NOSYS => "this needs openat2, which is in Linux since 5.6",
+                _ => "name a directory that exists and that you can write to",
+            };
+            format!("{}: {error}; {remedy}", path.display())
+        };
+        let top = rustix::fs::open(path, flags, Mode::empty()).map_err(said)?;
+        rustix::fs::accessat(&top, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(said)?;
+        // Whether the system can do what everything below relies on.
+        rustix::fs::openat2(&top, ".", flags, Mode::empty(), RESOLVE).map_err(said)?;
+        Ok(Target { top, recent: None })
+    }
+
+    /// The same directory, or a folder below it, for another copy.
+    pub(super) fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, Trouble> {
+        if path.is_empty() {
+            let top = self.top.try_clone().map_err(|error| Trouble::of_io(&error))?;
+            return Ok(Target { top, recent: None });
+        }
+        names::check(path)?;
+        if !dry_run {
+            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            for end in ends.chain([path.len()]) {
+                self.make_folder(&path[..end], 0o777)?;
+            }
+        }
+        let top = self.folder(path)?;
+        self.recent = None;
+        let top = Arc::try_unwrap(top).or_else(|top| top.try_clone()).map_err(|error| Trouble::of_io(&error))?;
+        Ok(Target { top, recent: None })
+    }
+
+    fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Trouble> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = if path.is_empty() { b"." } else { path };
+        let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
+        opened.map_err(|error| match error {
+            // Whether there is a link on the way or at its end, `openat2` says LOOP.
+            Errno::LOOP => Trouble::Symlink,
+            other => Trouble::of(other),
+        })
+    }
+
+    fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, Trouble> {
+        if let Some((recent, folder)) = &self.recent
+            && recent == path
+        {
+            return Ok(folder.clone());
+        }
+        let folder = Arc::new(self.open_folder(path)?);
+        self.recent = Some((path.to_vec(), folder.clone()));
+        Ok(folder)
+    }
+
+    /// What is at a checked path, if anything is.
+    fn look(&mut self, path: &[u8]) -> Result<Option<Stat>, Trouble> {
+        let (folder, name) = names::split(path);
+        let folder = match self.folder(folder) {
+            Err(Trouble::Missing) => return Ok(None),
+            other => other?,
+        };
+        match rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Trouble::of(error)),
+        }
+    }
+
+    /// Makes a folder, unless it is there.
+    fn make_folder(&mut self, path: &[u8], bits: u16) -> Result<(), Trouble> {
+        let (above, name) = names::split(path);
+        let folder = self.folder(above)?;
+        match rustix::fs::mkdirat(&*folder, name, mode(bits)) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => match self.look(path)?.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+                Some(FileType::Directory) => Ok(()),
+                Some(FileType::Symlink) => Err(Trouble::Symlink),
+                _ => Err(Trouble::NotDirectory),
+            },
+            Err(error) => Err(Trouble::of(error)),
+        }
+    }
+
+    /// Makes an offered directory, which its owner here can write until it is settled.
+    pub(super) fn directory(&mut self, entry: &Entry) -> Result<(), Trouble> {
+        self.make_folder(&entry.path, entry.mode | 0o700)
+    }
+
+    /// Gives a directory its mode and time.
+    pub(super) fn settle(&mut self, entry: &Entry) -> Result<(), Trouble> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat2(&self.top, &entry.path[..], flags, Mode::empty(), RESOLVE);
+        let folder = folder.map_err(Trouble::of)?;
+        rustix::fs::fchmod(&folder, mode(entry.mode)).map_err(Trouble::of)?;
+        rustix::fs::futimens(&folder, &times(entry.modified)).map_err(Trouble::of)
+    }
+
+    /// Is the file there already: size and time of change as offered? Then its mode is set.
+    pub(super) fn has(&mut self, entry: &Entry, size: u64, dry_run: bool) -> Result<bool, Trouble> {
+        let Some(stat) = self.look(&entry.path)? else { return Ok(false) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Err(Trouble::IsDirectory),
+            FileType::RegularFile => {}
+            _ => return Ok(false),
+        }
+        let modified = Modified { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+        if stat.st_size as u64 != size || modified != entry.modified {
+            return Ok(false);
+        }
+        if !dry_run && stat.st_mode & 0o777 != u32::from(entry.mode) {
+            let (folder, name) = names::split(&entry.path);
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&*self.folder(folder)?, name, flags, Mode::empty()).map_err(Trouble::of)?;
+            rustix::fs::fchmod(&file, mode(entry.mode)).map_err(Trouble::of)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes a link, in place of any other link or file of its name.
+    pub(super) fn link(&mut self, entry: &Entry, to: &[u8], dry_run: bool) -> Result<(), Trouble> {
+        if !names::stays_inside(&entry.path, to) {
+            return Err(Trouble::LinkLeaves);
+        }
+        let there = self.look(&entry.path)?.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if there == Some(FileType::Directory) {
+            return Err(Trouble::IsDirectory);
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let (folder, name) = names::split(&entry.path);
+        let folder = self.folder(folder)?;
+        if there == Some(FileType::Symlink)
+            && rustix::fs::readlinkat(&*folder, name, Vec::new()).is_ok_and(|present| present.as_bytes() == to)
+        {
+            return Ok(());
+        }
+        let part = names::partial(name, PART);
+        match rustix::fs::unlinkat(&*folder, &part, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(Trouble::of(error)),
+        }
+        rustix::fs::symlinkat(to, &*folder, &part).map_err(Trouble::of)?;
+        rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(Trouble::of)
+    }
+
+    /// What an earlier copy of the same source has left: its blocks are read, and those that are as the journal says need not come
+    /// again. `None` if there is nothing of use.
+    pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, Trouble> {
+        let (folder, name) = names::split(&entry.path);
+        let folder = match self.folder(folder) {
+            Err(Trouble::Missing) => return Ok(None),
+            other => other?,
+        };
+        if source.size <= u64::from(source.block) {
+            return Ok(None);
+        }
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = |end| rustix::fs::openat(&*folder, names::partial(name, end), flags, Mode::empty());
+        let (file, journal) = match (open(PART), open(JOURNAL)) {
+            (Ok(file), Ok(journal)) => (file, journal),
+            (Err(Errno::NOENT), _) | (_, Err(Errno::NOENT)) => return Ok(None),
+            (Err(error), _) | (_, Err(error)) => return Err(Trouble::of(error)),
+        };
+        lock(&folder, &names::partial(name, PART), &file)?;
+        let (file, journal) = (File::from(file), File::from(journal));
+        if !is_plain(&journal)? {
+            return Err(Trouble::Special);
+        }
+        let most = HEAD as u64 + digest::blocks(source.size, source.block.into()) * RECORD as u64;
+        let mut bytes = Vec::new();
+        (&journal).take(most).read_to_end(&mut bytes).map_err(|error| Trouble::of_io(&error))?;
+        let mut digests = BTreeMap::new();
+        let mut contents = vec![0; source.block as usize];
+        for (block, wanted) in journal::read(&bytes, &source) {
+            let (offset, length) = place(&source, block);
+            let contents = &mut contents[..length];
+            if file.read_exact_at(contents, offset).is_ok()
+                && digest::of_block(contents, block.into(), source.size, source.block.into()) == wanted
+            {
+                digests.insert(block, wanted);
+            }
+        }
+        let mut partial = Partial { folder, name: name.to_vec(), file, journal: Some(journal), source, digests };
+        // What could not be believed leaves the journal, and what follows is appended.
+        partial.rewrite_journal()?;
+        Ok(Some(partial))
+    }
+
+    /// Begins a file anew.
+    pub(super) fn begin(&mut self, entry: &Entry, source: Source) -> Result<Partial, Trouble> {
+        let (folder, name) = names::split(&entry.path);
+        let folder = self.folder(folder)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = |end| rustix::fs::openat(&*folder, names::partial(name, end), flags, Mode::RUSR | Mode::WUSR);
+        let file = open(PART).map_err(Trouble::of)?;
+        lock(&folder, &names::partial(name, PART), &file)?;
+        rustix::fs::ftruncate(&file, 0).map_err(Trouble::of)?;
+        let journal = if source.size > u64::from(source.block) {
+            let journal = File::from(open(JOURNAL).map_err(Trouble::of)?);
+            if !is_plain(&journal)? {
+                return Err(Trouble::Special);
+            }
+            Some(journal)
+        } else {
+            None
+        };
+        let digests = BTreeMap::new();
+        let mut partial = Partial { folder, name: name.to_vec(), file: file.into(), journal, source, digests };
+        let begun = partial.rewrite_journal().and_then(|()| partial.allocate());
+        match begun {
+            Ok(()) => Ok(partial),
+            Err(trouble) => {
+                partial.discard();
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Makes everything that was written so far last, whatever file it is in.
+    pub(super) fn sync_all(&self) -> Result<(), Trouble> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(&self.top, ".", flags, Mode::empty()).map_err(Trouble::of)?;
+        rustix::fs::syncfs(&top).map_err(Trouble::of)
+    }
+}
+
+/// Takes the partial file for this copy alone.
+fn lock(folder: &OwnedFd, name: &str, file: &OwnedFd) -> Result<(), Trouble> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => Trouble::Busy,
+        other => Trouble::of(other),
+    })?;
+    let ours = rustix::fs::fstat(file).map_err(Trouble::of)?;
+    if FileType::from_raw_mode(ours.st_mode) != FileType::RegularFile || ours.st_nlink > 1 {
+        return Err(Trouble::Special);
+    }
+    // Another copy may have renamed it after we opened it and before we had the lock.
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => Ok(()),
+        Ok(_) | Err(Errno::NOENT) => Err(Trouble::Busy),
+        Err(error) => Err(Trouble::of(error)),
+    }
+}
+
+fn is_plain(file: impl AsFd) -> Result<bool, Trouble> {
+    let stat = rustix::fs::fstat(file).map_err(Trouble::of)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1)
+}
+
+/// Where a block lies, and how long it is.
+fn place(source: &Source, block: u32) -> (u64, usize) {
+    let offset = u64::from(block) * u64::from(source.block);
+    (offset, source.size.saturating_sub(offset).min(source.block.into()) as usize)
+}
+
+impl Partial {
+    fn rewrite_journal(&mut self) -> Result<(), Trouble> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let mut bytes = self.source.head().to_vec();
+        self.digests.iter().for_each(|(block, digest)| bytes.extend_from_slice(&journal::record(*block, digest)));
+        let done = journal.set_len(0).and_then(|()| journal.write_all_at(&bytes, 0));
+        done.map_err(|error| Trouble::of_io(&error))
+    }
+
+    /// Takes the room for the whole file now, so that a full disk is known before anything is sent.
+    fn allocate(&self) -> Result<(), Trouble> {
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.source.size) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(Trouble::of(error)),
+        }
+    }
+
+    /// Runs of blocks that are missing: first and number, `most` of them; the last one reaches to the end if there are more.
+    pub(super) fn missing(&self, most: usize) -> Vec<(u32, u32)> {
+        let count = digest::blocks(self.source.size, self.source.block.into()) as u32;
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut next = 0;
+        for &block in self.digests.keys().chain([&count]) {
+            if block > next {
+                if runs.len() == most {
+                    let last = &mut runs[most - 1];
+                    last.1 = count - last.0;
+                    break;
+                }
+                runs.push((next, block - next));
+            }
+            next = block + 1;
+        }
+        runs
+    }
+
+    /// Writes a block and notes it.
+    ///
+    /// # Errors
+    /// `Err(None)` if the file has no such block; else what the disk said.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Option<Trouble>> {
+        let block = offset / u64::from(self.source.block);
+        let fits = offset < self.source.size && offset.is_multiple_of(self.source.block.into());
+        if !fits || place(&self.source, block as u32) != (offset, bytes.len()) {
+            return Err(None);
+        }
+        let digest = digest::of_block(bytes, block, self.source.size, self.source.block.into());
+        let said = |error: std::io::Error| Some(Trouble::of_io(&error));
+        self.file.write_all_at(bytes, offset).map_err(said)?;
+        if let Some(journal) = &self.journal
+            && self.digests.get(&(block as u32)) != Some(&digest)
+        {
+            let at = HEAD as u64 + self.digests.len() as u64 * RECORD as u64;
+            journal.write_all_at(&journal::record(block as u32, &digest), at).map_err(said)?;
+        }
+        self.digests.insert(block as u32, digest);
+        Ok(())
+    }
+
+    /// Has the file, as it was written, this hash?
+    pub(super) fn matches(&self, hash: &[u8; 32]) -> bool {
+        let count = digest::blocks(self.source.size, self.source.block.into());
+        digest::of_file(count, |block| self.digests.get(&(block as u32)).copied()).as_ref() == Some(hash)
+    }
+
+    /// Gives the file its size, mode and time.
+    pub(super) fn dress(&self, entry: &Entry) -> Result<(), Trouble> {
+        rustix::fs::ftruncate(&self.file, self.source.size).map_err(Trouble::of)?;
+        rustix::fs::fchmod(&self.file, mode(entry.mode)).map_err(Trouble::of)?;
+        rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(Trouble::of)
+    }
+
+    /// Makes its bytes last.
+    pub(super) fn sync(&self) -> Result<(), Trouble> {
+        rustix::fs::fsync(&self.file).map_err(Trouble::of)
+    }
+
+    /// Gives it its name, in place of any file that had it.
+    pub(super) fn publish(self) -> Result<(), Trouble> {
+        let part = names::partial(&self.name, PART);
+        rustix::fs::renameat(&*self.folder, &part, &*self.folder, &self.name[..]).map_err(Trouble::of)?;
+        self.remove_journal();
+        Ok(())
+    }
+
+    /// Removes it.
+    pub(super) fn discard(self) {
+        self.remove_journal();
+        // If it cannot be removed, the next copy of the file begins with it.
+        let _ = rustix::fs::unlinkat(&*self.folder, names::partial(&self.name, PART), AtFlags::empty());
+    }
+
+    fn remove_journal(&self) {
+        if self.journal.is_some() {
+            // Without its partial file it says nothing.
+            let _ = rustix::fs::unlinkat(&*self.folder, names::partial(&self.name, JOURNAL), AtFlags::empty());
+        }
+    }
+}

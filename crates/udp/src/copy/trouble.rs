@@ -1,0 +1,172 @@
+//! Why a file was not copied, as a server tells its client: a number each, so that no text of a peer reaches a terminal.
+
+use rustix::io::Errno;
+use std::fmt;
+
+/// Why a file, folder or link was not copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Trouble {
+    /// The path is empty, absolute, or has `.`, `..`, an empty name or NUL in it.
+    BadPath,
+    /// A name has more than 255 bytes, or the path 4,096 or more.
+    NameTooLong,
+    /// The name is one of those that unfinished copies have.
+    Reserved,
+    /// The server's disk, or the share of it that the server may use, is full.
+    Full,
+    /// The server's directory cannot be written.
+    ReadOnly,
+    /// The server has no right to write there, or the client none to read.
+    Denied,
+    /// There is a directory of that name at the server.
+    IsDirectory,
+    /// A part of the path is no directory at the server.
+    NotDirectory,
+    /// A part of the path is a symbolic link at the server.
+    Symlink,
+    /// The link leads out of the tree that is copied.
+    LinkLeaves,
+    /// Another copy is writing the file.
+    Busy,
+    /// What the server has written has another hash than what the client has read.
+    Mismatch,
+    /// The file changed while it was read.
+    Changed,
+    /// The file is neither file, directory nor symbolic link.
+    Special,
+    /// The file is larger than a copy may be.
+    TooLarge,
+    /// The kernel is older than 5.6, or a sandbox forbids `openat2`.
+    NoOpenat2,
+    /// The server does not copy now: its memory for clients is used up.
+    NoMemory,
+    /// The server speaks another version of the protocol.
+    Version,
+    /// The file or folder is gone.
+    Missing,
+    /// Anything else: the number of the error.
+    Other(u16),
+}
+
+use Trouble::{
+    BadPath, Busy, Changed, Denied, Full, IsDirectory, LinkLeaves, Mismatch, Missing, NameTooLong, NoMemory, NoOpenat2,
+    NotDirectory, Other, ReadOnly, Reserved, Special, Symlink, TooLarge, Version,
+};
+
+/// All but [`Trouble::Other`], in the order of their numbers, which begin at 1.
+const ALL: [Trouble; 19] = [
+    BadPath,
+    NameTooLong,
+    Reserved,
+    Full,
+    ReadOnly,
+    Denied,
+    IsDirectory,
+    NotDirectory,
+    Symlink,
+    LinkLeaves,
+    Busy,
+    Mismatch,
+    Changed,
+    Special,
+    TooLarge,
+    NoOpenat2,
+    NoMemory,
+    Version,
+    Missing,
+];
+
+impl Trouble {
+    /// As a message carries it: its number, or 256 and the number of the system's error.
+    pub(super) fn number(self) -> u16 {
+        match self {
+            Other(error) => 256 + error.min(u16::MAX - 256),
+            other => ALL.iter().position(|&each| each == other).map_or(0, |i| i as u16 + 1),
+        }
+    }
+
+    /// What a message carries; `None` if there is no such number.
+    pub(super) fn numbered(number: u16) -> Option<Trouble> {
+        match number {
+            256.. => Some(Other(number - 256)),
+            _ => ALL.get(usize::from(number).checked_sub(1)?).copied(),
+        }
+    }
+
+    /// What the system said of a call below the server's directory, or at the client.
+    pub(super) fn of(error: Errno) -> Trouble {
+        match error {
+            Errno::NOSPC | Errno::DQUOT => Full,
+            Errno::ROFS => ReadOnly,
+            Errno::ACCESS | Errno::PERM => Denied,
+            Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => IsDirectory,
+            Errno::NOTDIR => NotDirectory,
+            Errno::LOOP => Symlink,
+            Errno::XDEV => BadPath,
+            Errno::NAMETOOLONG => NameTooLong,
+            Errno::NOSYS => NoOpenat2,
+            Errno::NOENT => Missing,
+            Errno::FBIG => TooLarge,
+            other => Other(other.raw_os_error().unsigned_abs().min(u32::from(u16::MAX)) as u16),
+        }
+    }
+
+    pub(super) fn of_io(error: &std::io::Error) -> Trouble {
+        error.raw_os_error().map_or(Other(0), |number| Trouble::of(Errno::from_raw_os_error(number)))
+    }
+
+    /// Would every further file meet the same?
+    pub(super) const fn is_everywhere(self) -> bool {
+        matches!(self, Full | ReadOnly | NoOpenat2 | NoMemory | Version)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadPath => {
+                "not a path below the server's directory: leave out a leading /, and . and .. as names; NUL never works"
+            }
+            NameTooLong => "the name is too long (255 bytes), or the path (4,095 bytes): shorten it",
+            Reserved => "an unfinished copy has a name like this: finish that copy, or remove the file",
+            Full => "no space left at the server: free some and run the same command again, it goes on where it stopped",
+            ReadOnly => "the server's directory is on a read-only file system: mount it writable, or serve another one",
+            Denied => "permission denied: change the owner or the mode of the file or of the directory it is in",
+            IsDirectory => "there is a directory of that name at the server: remove it, or copy to another DIR",
+            NotDirectory => "a part of the path is no directory at the server: remove what is there, or copy to another DIR",
+            Symlink => {
+                "a part of the path is a symbolic link at the server, and none are followed: name the real directory, or remove it"
+            }
+            LinkLeaves => {
+                "a symbolic link that leads out of the tree (or has .. behind a name): make it relative and inside, or remove it"
+            }
+            Busy => "another copy is writing this file: wait for it, then run the same command again",
+            Mismatch => "what arrived has another hash than what was read, twice: check disks and memory of both hosts",
+            Changed => "the file changed while it was read: run the same command again when nobody writes to it",
+            Special => "neither file, directory nor symbolic link (a socket, pipe or device): leave it out",
+            TooLarge => "the file is larger than a copy may be (4 TiB), or than the server's file system takes: split it",
+            NoOpenat2 => "the server's system has no openat2 (Linux 5.6), without which nothing is written",
+            NoMemory => "the server has no memory left for another client: try again when one has gone",
+            Version => "the server speaks another version of the copy protocol: update the older side",
+            Missing => "there is no such file or directory (any more): run the same command again",
+            Other(0) => "an error without a number",
+            Other(number) => return std::io::Error::from_raw_os_error(i32::from(*number)).fmt(f),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_stands_for_one_trouble() {
+        for number in 0..=u16::MAX {
+            if let Some(trouble) = Trouble::numbered(number) {
+                assert_eq!(trouble.number(), number, "{trouble:?}");
+            }
+        }
+        assert_eq!((Trouble::numbered(0), Trouble::numbered(20)), (None, None));
+        assert!(ALL.iter().all(|&trouble| Trouble::numbered(trouble.number()) == Some(trouble)));
+    }
+}
