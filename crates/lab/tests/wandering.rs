@@ -45,7 +45,11 @@ impl Wanderer {
     /// A scenario, and whether it has faults.
     fn scenario(seed: u64) -> (String, bool) {
         let mut w = Wanderer { random: Random::new(seed, StreamKind::Workload, 77), text: String::new() };
-        let profile = w.pick(&["uec", "uec", "strack", "strack_fast", "prime", "mrc", "rocev2", "rocev2_sr"]);
+        let profile = if seed % 5 == 3 {
+            w.pick(&["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"])
+        } else {
+            w.pick(&["uec", "uec", "strack", "strack_fast", "prime", "mrc", "rocev2", "rocev2_sr"])
+        };
         // Every seventh seed joins sites.
         let hosts = if seed % 7 == 6 { w.sites(profile) } else { w.fabric(profile) };
         w.line(format_args!("[profile]\nname = \"{profile}\""));

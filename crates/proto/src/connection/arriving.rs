@@ -72,6 +72,8 @@ impl Connection {
             stats.delivered += 1;
             // Parity is no payload.
             stats.delivered_bytes += if part.parity { 0 } else { u64::from(part.length) };
+            // What parity makes up for is there, too.
+            stats.delivered_bytes += self.receiver.take_rebuilt();
             waits.last_arrival = now;
         } else {
             stats.duplicates += u64::from(arrival.duplicate);

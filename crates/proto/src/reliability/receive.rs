@@ -60,6 +60,10 @@ pub trait Receiver {
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags);
     /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
     fn take_received(&mut self) -> Option<(MessageId, u64)>;
+    /// Takes how many bytes never came and can be rebuilt from parity since this was last asked.
+    fn take_rebuilt(&mut self) -> u64 {
+        0
+    }
     /// The first sequence number that is missing.
     fn cumulative(&self) -> u64;
     /// What must outlive a sleep, if nothing is missing and nothing is owed; `None` otherwise.
@@ -129,6 +133,9 @@ impl Receiver for AnyReceiver {
     #[inline]
     fn take_received(&mut self) -> Option<(MessageId, u64)> {
         each!(self, r => r.take_received())
+    }
+    fn take_rebuilt(&mut self) -> u64 {
+        each!(self, r => r.take_rebuilt())
     }
     fn cumulative(&self) -> u64 {
         each!(self, r => r.cumulative())

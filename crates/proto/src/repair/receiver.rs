@@ -93,6 +93,15 @@ impl Incoming {
         }
     }
 
+    /// Bytes of a group's data that have not come.
+    fn missing_bytes(&self, group: u32, data: Option<&Progress>, mtu: u64) -> u64 {
+        let packets = self.layout.data(group);
+        let missing = packets.len() as u32 - data.map_or(0, Progress::packets_present);
+        let has_last = data.is_some_and(|data| data.has_packet(packets.len() as u32 - 1));
+        let short = u64::from(self.packets) * mtu - self.bytes;
+        u64::from(missing) * mtu - if packets.end == self.packets && !has_last { short } else { 0 }
+    }
+
     /// The groups that may be under way: no more than there are slots for.
     fn under_way(&self) -> std::ops::Range<u32> {
         self.below..self.layout.groups().min(self.below.saturating_add(SLOTS as u32 / 2))
@@ -133,6 +142,8 @@ pub struct EndedGroup {
     pub data: Option<Progress>,
     /// What had come of its parity; `None` for nothing.
     pub parity: Option<Progress>,
+    /// Bytes of its data that had not come.
+    pub missing: u64,
 }
 
 /// The receiver's half of a repair scheme.
@@ -152,6 +163,8 @@ pub struct RepairReceiver {
     whole: BTreeMap<u64, (MessageId, u64, u32)>,
     told: u64,
     received: VecDeque<(MessageId, u64)>,
+    /// Bytes that never came and can be rebuilt, as far as nobody has asked.
+    rebuilt: u64,
     /// Groups of coded messages that are over, where somebody wants to know.
     ended: Option<VecDeque<EndedGroup>>,
     letters: VecDeque<Letter>,
@@ -184,6 +197,7 @@ impl RepairReceiver {
             whole: BTreeMap::new(),
             told: 0,
             received: VecDeque::new(),
+            rebuilt: 0,
             ended: None,
             letters: VecDeque::new(),
             copies: VecDeque::new(),
@@ -341,9 +355,11 @@ impl RepairReceiver {
             if incoming.groups.get(&group).is_none_or(|gathering| !gathering.repairing) {
                 incoming.count_lost(group, data.as_ref());
             }
+            let missing = incoming.missing_bytes(group, data.as_ref(), self.mtu);
+            self.rebuilt += missing;
             if let Some(ended) = &mut self.ended {
                 let (message, bytes, layout) = (MessageId(message), incoming.bytes, incoming.layout);
-                ended.push_back(EndedGroup { message, bytes, layout, group, data, parity });
+                ended.push_back(EndedGroup { message, bytes, layout, group, data, parity, missing });
             }
             self.table.bury(parity_at);
             incoming.end_group(group);
@@ -577,6 +593,10 @@ impl Receiver for RepairReceiver {
 
     fn take_received(&mut self) -> Option<(MessageId, u64)> {
         self.received.pop_front()
+    }
+
+    fn take_rebuilt(&mut self) -> u64 {
+        std::mem::take(&mut self.rebuilt)
     }
 
     fn cumulative(&self) -> u64 {

@@ -179,9 +179,9 @@ impl Session {
         let Some(range) = codes.to_rebuild(ended) else { return Ok(()) };
         let descriptor = self.incoming.descriptor(ended.message.0).ok_or(Reason::Violation)?;
         let place = self.place(around, descriptor, range.start, (range.end - range.start) as usize)?;
-        let rebuilt = codes.rebuild(ended, around.memory.bytes_at(place)).ok_or(Reason::Violation)?;
-        self.incoming.add(ended.message.0, descriptor, rebuilt)?;
-        self.counters.rebuilt_bytes += rebuilt as u64;
+        codes.rebuild(ended, around.memory.bytes_at(place)).ok_or(Reason::Violation)?;
+        self.incoming.add(ended.message.0, descriptor, ended.missing as usize)?;
+        self.counters.rebuilt_bytes += ended.missing;
         Ok(())
     }
 

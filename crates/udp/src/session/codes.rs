@@ -131,14 +131,12 @@ impl Codes {
         }
     }
 
-    /// Rebuilds what is missing of a group's data in place. Gives how many bytes that is; `None` if the engine was wrong and it
-    /// cannot be.
-    pub(super) fn rebuild(&mut self, ended: &EndedGroup, data: &mut [u8]) -> Option<usize> {
+    /// Rebuilds what is missing of a group's data in place; `None` if the engine was wrong and it cannot be.
+    pub(super) fn rebuild(&mut self, ended: &EndedGroup, data: &mut [u8]) -> Option<()> {
         let EndedGroup { layout, group, .. } = *ended;
         let (piece, sizes) = (self.piece(&layout), layout.group(group));
         let kept = self.kept.get(&(ended.message.0, group)).map_or(&[][..], Vec::as_slice);
         let has = |progress: &Option<Progress>, chunk: u32| progress.as_ref().is_some_and(|p| p.has_chunk(chunk));
-        let rebuilt = data.len() - self.placed(ended, data.len());
         let code = layout.code()?;
         let decoder = find(&mut self.decoders, |decoder| decoder.code() == code, || Decoder::new(code));
         let mut pieces: Vec<Option<&mut [u8]>> = data.chunks_mut(piece).map(Some).collect();
@@ -161,15 +159,7 @@ impl Codes {
             let parity: Vec<&[u8]> = (0..parities).map(of).collect();
             decoder.rebuild(&mut data, &parity, &present).ok()?;
         }
-        Some(rebuilt)
-    }
-
-    /// The bytes of a group of so many bytes that have come.
-    fn placed(&self, ended: &EndedGroup, bytes: usize) -> usize {
-        let Some(data) = &ended.data else { return 0 };
-        let (present, last) = (data.packets_present() as usize, data.packets() - 1);
-        let short = (last as usize + 1) * self.mtu - bytes;
-        present * self.mtu - if data.has_packet(last) { short } else { 0 }
+        Some(())
     }
 }
 
