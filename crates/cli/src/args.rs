@@ -213,6 +213,7 @@ nothing; Ctrl-C or an error removes what had been built.
 Examples:
   strandway fabric up scenarios/wire/two_planes.toml
   strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
+  strandway fabric up scenarios/wire/long_link.toml          two sites joined by a delay line
   strandway fabric up my.toml --unshaped --set fabric.hosts=8";
 
 const FABRIC_RUN_EXAMPLES: &str = "\
