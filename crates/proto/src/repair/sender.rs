@@ -18,7 +18,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A chunk that was lost so often waits for twice the time from then on. Ours.
 const PATIENT_AFTER: u8 = 3;
 /// The timeout doubles so often at the most. Ours.
-const DOUBLINGS: u8 = 6;
+const DOUBLINGS: u8 = 10;
 
 /// What is known of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -58,22 +58,13 @@ struct Sending {
     below: u32,
     /// What is known of each chunk, where chunks are told of one by one: always without a code, with one after a NACK.
     states: Vec<Chunk>,
-    /// Wire bytes in flight that `states` does not count.
-    in_flight: u64,
 }
 
 impl Sending {
     /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after all
     /// of them left. `full`: wire bytes of a full packet.
-    fn tell_chunks_apart(&mut self, full: u64) {
-        let mut left = std::mem::take(&mut self.in_flight);
-        let states = (0..self.chunks).map(|chunk| {
-            let packets = self.size.min(self.packets - chunk * self.size);
-            let in_flight = left.min(u64::from(packets) * full);
-            left -= in_flight;
-            Chunk { tries: 1, in_flight: in_flight as u32, ..UNSENT }
-        });
-        self.states = states.collect();
+    fn tell_chunks_apart(&mut self) {
+        self.states = vec![Chunk { tries: 1, ..UNSENT }; self.chunks as usize];
     }
 }
 
@@ -109,8 +100,6 @@ pub struct RepairSender {
     chooser: Option<Box<Chooser>>,
     runs: Runs,
     base_rtt: Span,
-    /// Wire bytes of a full packet.
-    full: u64,
     posts: VecDeque<Post>,
     /// The count of the first of `posts`, and how many of them have begun whole.
     first_post: u64,
@@ -122,6 +111,10 @@ pub struct RepairSender {
     timeouts: VecDeque<(Time, u64, u32)>,
     patient: BinaryHeap<Reverse<(Time, u64, u32)>>,
     in_flight: u64,
+    /// Timeouts, a timeout apart, since the last measured round trip, and when the last one was: losses at random leave others to
+    /// measure, and a path that has become longer does not.
+    rounds: u8,
+    last_round: Time,
     /// When the peer gave a sign, or the first packet left after a rest.
     heard: Time,
     /// Nothing has left since the last message ended, so that nobody owes a sign.
@@ -145,7 +138,6 @@ impl RepairSender {
             chooser: scheme.chooser().map(Box::new),
             runs: Runs::default(),
             base_rtt: environment.base_rtt,
-            full: u64::from(transport.header + transport.mtu),
             posts: VecDeque::new(),
             first_post: 0,
             begun: 0,
@@ -154,6 +146,8 @@ impl RepairSender {
             timeouts: VecDeque::new(),
             patient: BinaryHeap::new(),
             in_flight: 0,
+            rounds: 0,
+            last_round: Time::ZERO,
             heard: Time::ZERO,
             rests: true,
             finished: VecDeque::new(),
@@ -206,7 +200,7 @@ impl RepairSender {
             }
             let chunks = chunks_of(packets, plan.chunk);
             let states = if plan.code.is_none() { vec![UNSENT; chunks as usize] } else { Vec::new() };
-            let (sent, count, below, in_flight) = (0, 0, 0, 0);
+            let (sent, count, below) = (0, 0, 0);
             self.out.push_back(Some(Sending {
                 post: number,
                 group,
@@ -219,7 +213,6 @@ impl RepairSender {
                 count,
                 below,
                 states,
-                in_flight,
             }));
             if parity && self.get(data).is_none() {
                 // Its group is over already: nobody needs it.
@@ -254,7 +247,7 @@ impl RepairSender {
 
     /// The timeout of a chunk that has left as often as this.
     fn timeout_of(&self, tries: u8) -> Span {
-        let doublings = tries.saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
+        let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
         Span(self.timing.rto().0 << doublings)
     }
 
@@ -279,7 +272,7 @@ impl RepairSender {
     /// A stretch is over. Frees its slot; adds what left the flight.
     fn finish(&mut self, sequence: u64, settled: &mut Settled) {
         let Some(sending) = self.forget(sequence) else { return };
-        let bytes = sending.in_flight + sending.states.iter().map(|s| u64::from(s.in_flight)).sum::<u64>();
+        let bytes = sending.states.iter().map(|s| u64::from(s.in_flight)).sum::<u64>();
         self.in_flight -= bytes;
         settled.bytes += Bytes(bytes);
         settled.packets += sending.packets.saturating_sub(sending.count * sending.size);
@@ -323,6 +316,7 @@ impl RepairSender {
             let sample = now.since(newest.sent_at).0.saturating_sub(u64::from(have.held) * 1_000_000);
             let sample = Span(sample).max(Span::from_us(1));
             self.timing.measured(sample);
+            self.rounds = 0;
             settled.rtt = Some(sample);
         }
         let Some(sending) = self.get(sequence) else { return };
@@ -385,24 +379,24 @@ impl RepairSender {
         }
     }
 
-    /// A chunk goes again. Where a letter says that it is lost, one that left less than a round trip ago does not.
-    fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) {
-        let (rtt, full) = (self.base_rtt, self.full);
-        let Some(sending) = self.get_mut(sequence) else { return };
+    /// A chunk goes again; false if it does not. Where a letter says that it is lost, one that left less than a round trip ago does not.
+    fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
+        let rtt = self.base_rtt;
+        let Some(sending) = self.get_mut(sequence) else { return false };
         let size = sending.size;
         let packets = size.min(sending.packets - chunk * size);
         if sending.sent < chunk * size + packets {
             // It has not left for the first time.
-            return;
+            return false;
         }
         if sending.states.is_empty() {
-            sending.tell_chunks_apart(full);
+            sending.tell_chunks_apart();
         }
         let state = &mut sending.states[chunk as usize];
         // A chunk that is to go again waits for its turn once.
         let waits = state.sent_at == Time::NEVER;
         if state.is_there || waits || kind == LossKind::Inferred && state.sent_at + rtt > now {
-            return;
+            return false;
         }
         let (path, bytes) = (state.path, u64::from(std::mem::take(&mut state.in_flight)));
         state.sent_at = Time::NEVER;
@@ -413,6 +407,15 @@ impl RepairSender {
         self.in_flight -= bytes;
         self.lost.push(Lost { path, bytes: Bytes(bytes), kind });
         self.table.push(sequence, chunk * size, chunk * size + packets, true);
+        true
+    }
+
+    /// A chunk of which not all has left in this round is late: what has left is not in flight any more.
+    fn give_up_part(&mut self, sequence: u64, chunk: u32) {
+        let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) else { return };
+        let (path, bytes) = (state.path, u64::from(std::mem::take(&mut state.in_flight)));
+        self.in_flight -= bytes;
+        self.lost.push(Lost { path, bytes: Bytes(bytes), kind: LossKind::TimedOut });
     }
 
     /// Nothing of a stretch has come: all of it goes again.
@@ -565,11 +568,11 @@ impl Reliability for RepairSender {
     fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
         let sequence = extend(segment.psn as u32, self.first + self.out.len() as u64);
         let Some(whole) = segment.whole else { unreachable!("packets of stretches only") };
-        if (self.in_flight == 0 || self.rests) && self.heard < now {
+        // While there is something new to send, nobody owes a sign.
+        if (self.rests || !segment.again) && self.heard < now {
             self.heard = now;
         }
         self.rests = false;
-        self.in_flight += bytes.0;
         let Some(first) = self.table.stretch(sequence).map(|stretch| stretch.first) else { return };
         let packet = whole.packet - first;
         let ask_at = now + self.timing.ask_after();
@@ -581,22 +584,22 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        let mut tries = None;
-        match sending.states.get_mut(chunk as usize) {
-            Some(state) => {
-                state.in_flight += bytes.0 as u32;
-                state.path = path;
-                if ends && !state.is_there {
-                    state.tries = state.tries.saturating_add(1);
-                    state.sent_at = now;
-                    tries = Some(state.tries);
-                }
+        // What parity covers is not in flight: nothing tells of it before its group is over.
+        if let Some(state) = sending.states.get_mut(chunk as usize) {
+            // A window may close within a chunk: the timeout begins with its first packet, and anew with its last one.
+            let begins = state.in_flight == 0;
+            state.in_flight += bytes.0 as u32;
+            state.path = path;
+            if ends && !state.is_there {
+                state.tries = state.tries.saturating_add(1);
+                state.sent_at = now;
             }
-            None => sending.in_flight += bytes.0,
-        }
-        if let Some(tries) = tries {
-            let due = now + self.timeout_of(tries);
-            self.push_timeout(due, sequence, chunk);
+            let tries = state.tries;
+            if (begins || ends) && !state.is_there {
+                let due = now + self.timeout_of(tries);
+                self.push_timeout(due, sequence, chunk);
+            }
+            self.in_flight += bytes.0;
         }
         if all_sent && self.post_mut(post).plan.code.is_some() {
             self.post_mut(post).ask_at = ask_at;
@@ -639,7 +642,12 @@ impl Reliability for RepairSender {
             let Some(state) = sending.states.get(chunk as usize).filter(|s| !s.is_there) else { continue };
             // It may have gone again since this timeout began.
             if state.due == at {
-                self.send_again(now, sequence, chunk, LossKind::TimedOut);
+                if now >= self.last_round + self.timing.rto() {
+                    (self.rounds, self.last_round) = (self.rounds.saturating_add(1), now);
+                }
+                if !self.send_again(now, sequence, chunk, LossKind::TimedOut) {
+                    self.give_up_part(sequence, chunk);
+                }
             }
         }
         if self.ask_at <= now {
