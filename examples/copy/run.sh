@@ -66,7 +66,7 @@ fi
 echo "rsync -a over TCP with CUBIC, without encryption, for at most $seconds s:"
 # Programs that know nothing of micro segments need plain routes.
 route() {
-    ip -n "$name-$1" -6 route add "$2" via "$3" dev "$4" mtu 1500
+    ip -n "$name-$1" -6 route add "$2" via "$3" dev "$4" mtu 1500 congctl cubic
 }
 h0=fcbb:bb00:3000::/48 h1=fcbb:bb00:3001::/48
 route h0 $h1 fe80::1000 p0
@@ -75,9 +75,6 @@ route t1-p0-0 $h1 fe80::1001 d1
 route t1-p0-0 $h0 fe80::1000 d0
 route t0-p0-1 $h0 fe80::2000 u0
 route h1 $h0 fe80::1001 p0
-for host in h0 h1; do
-    on $host sysctl -qw net.ipv4.tcp_congestion_control=cubic
-done
 printf '[copy]\npath = %s\nread only = no\nuse chroot = no\nuid = root\ngid = root\n' "$work/rsync" >"$work/rsyncd.conf"
 on h1 rsync --daemon --no-detach --config "$work/rsyncd.conf" --port 8730 &
 sleep 1
