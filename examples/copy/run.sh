@@ -8,7 +8,7 @@
 # for both. `--rate` is a tenth below the line's, which leaves room for headers. Everything is removed at the end. STRANDWAY is the program to run, by default a release build; RSYNC_SECONDS is how long
 # rsync may take, by default 30.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")" && pwd -P)
 seconds=${RSYNC_SECONDS:-30}
 name=copy$$
 if [ "$(id -u)" != 0 ]; then
