@@ -492,6 +492,27 @@ fn a_client_that_breaks_the_protocol_gets_thrown_out_and_the_server_serves_on() 
 }
 
 #[test]
+fn a_server_outlives_clients_that_leave_at_once() {
+    let target = Folder::new();
+    let config = config("sdr_mds", 1);
+    let server = Serving::new(&config, &target.0);
+    for _ in 0..20 {
+        let mut node = Node::bind(config.clone()).expect("sockets");
+        let connection = node.connect(&[server.address]).expect("a call");
+        while !matches!(node.wait(support::PATIENCE).expect("it waits"), Some(Completion::Connected { .. })) {}
+        let hello = Message::Hello { version: VERSION, block_log2: 16, slots: 4, dry_run: false, directory: vec![] };
+        let hello = hello.encode();
+        let (length, region) = (hello.len(), node.register(hello));
+        node.send(connection, region, 0..length).expect("posted");
+        node.close(connection).expect("open");
+    }
+    let source = Folder::new();
+    let file = source.file("good", b"fine");
+    let summary = run(&config, server.address, &[file], &options(), || false, |_| {}).expect("it copies");
+    assert_eq!(summary.files, 1);
+}
+
+#[test]
 fn parcels_under_way_follow_from_the_path() {
     let slots = |gbps, ms| Options::for_path(Rate::from_gbps(gbps), Span::from_ms(ms)).slots;
     // 12.5 MB in flight are three blocks of 4 MiB.
