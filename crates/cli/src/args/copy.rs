@@ -43,7 +43,7 @@ const PATHS: &str = "Files and directories to copy; last the place: [ADDRESS]:DI
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "strandway copy [OPTIONS] SOURCE... HOST:DIR\n       strandway copy [OPTIONS] --serve DIR")]
 pub(crate) struct CopyArgs {
-    #[arg(value_name = "SOURCE... HOST:DIR", help = PATHS)]
+    #[arg(value_names = ["SOURCE", "HOST:DIR"], help = PATHS)]
     #[arg(required_unless_present = "serve", num_args = 2.., conflicts_with = "serve")]
     pub(crate) paths: Vec<OsString>,
     /// Receive copies, below this directory and nowhere else, until Ctrl-C

@@ -183,9 +183,11 @@ fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
 fn line(status: &Status) -> String {
     let left = status.left().map_or("?".to_string(), |left| format!("{left:.0}"));
     format!(
-        "{} of {}, {:.1} Mb/s, loss {:.2} %, overhead {:.2}, {left} s left",
+        "{} of {}, {} of {} file(s), {:.1} Mb/s, loss {:.2} %, overhead {:.2}, {left} s left",
         bytes(status.bytes_done),
         bytes(status.bytes),
+        status.files_done,
+        status.files,
         status.rate() * 8.0 / 1e6,
         status.loss() * 100.0,
         status.overhead()
