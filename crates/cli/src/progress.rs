@@ -176,66 +176,43 @@ fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {
     bar
 }
 
-/// The bar of a run between real nodes, once that takes long.
-pub(crate) struct FlowBar {
+/// The bar of something between real nodes, once that takes long.
+pub(crate) struct RealBar {
     bar: Option<ProgressBar>,
     began: Instant,
 }
 
-impl FlowBar {
-    pub(crate) fn new(quiet: bool) -> FlowBar {
+impl RealBar {
+    /// Of a run, by flows.
+    pub(crate) fn of_flows(quiet: bool) -> RealBar {
+        RealBar::new(quiet, "{wide_bar} {pos} of {len} flows, {elapsed}", "█░")
+    }
+
+    /// Of a copy, by bytes, with a line of text.
+    pub(crate) fn of_copy(quiet: bool) -> RealBar {
+        RealBar::new(quiet, "[{bar:24}] {percent} %, {msg}", "=> ")
+    }
+
+    fn new(quiet: bool, form: &str, characters: &str) -> RealBar {
         let wanted = !quiet && std::io::stderr().is_terminal();
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} flows, {elapsed}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = style.progress_chars(characters);
         let bar = || ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
-        FlowBar { bar: wanted.then(bar), began: Instant::now() }
+        RealBar { bar: wanted.then(bar), began: Instant::now() }
     }
 
-    pub(crate) fn show(&self, done: u64, all: u64) {
-        let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
-        if bar.is_hidden() {
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-        }
-        bar.set_length(all);
-        bar.set_position(done);
-    }
-}
-
-impl Drop for FlowBar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// The bar of a copy, once that takes long.
-pub(crate) struct CopyBar {
-    bar: Option<ProgressBar>,
-    began: Instant,
-}
-
-impl CopyBar {
-    pub(crate) fn new(quiet: bool) -> CopyBar {
-        let wanted = !quiet && std::io::stderr().is_terminal();
-        let style = ProgressStyle::with_template("[{bar:24}] {percent} %, {msg}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
-        let bar = || ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
-        CopyBar { bar: wanted.then(bar), began: Instant::now() }
-    }
-
-    pub(crate) fn show(&self, done: u64, all: u64, line: &str) {
+    pub(crate) fn show(&self, done: u64, all: u64, message: impl FnOnce() -> String) {
         let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         }
         bar.set_length(all.max(1));
         bar.set_position(done);
-        bar.set_message(line.to_string());
+        bar.set_message(message());
     }
 }
 
-impl Drop for CopyBar {
+impl Drop for RealBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

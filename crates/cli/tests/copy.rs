@@ -36,8 +36,8 @@ impl Folder {
 
     /// The partial file of the only copy that is under way, and its journal's length.
     fn journal(&self) -> u64 {
-        let files = fs::read_dir(self.there()).expect("a folder").filter_map(Result::ok).map(|entry| entry.path());
-        let journal = files.filter(|path| path.extension().is_some_and(|end| end == "journal")).next();
+        let mut files = fs::read_dir(self.there()).expect("a folder").filter_map(Result::ok).map(|entry| entry.path());
+        let journal = files.find(|path| path.extension().is_some_and(|end| end == "journal"));
         journal.and_then(|path| path.metadata().ok()).map_or(0, |data| data.len())
     }
 }
@@ -59,8 +59,10 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("it says where it listens");
-        let at = line.split(" on ").nth(1)?.split(';').next()?;
-        Some(Server { child, place: format!("{at}:") })
+        let at = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
+        let server = Server { child, place: format!("{}:", at.unwrap_or_default()) };
+        // Dropped, it is waited for.
+        at.is_some().then_some(server)
     }
 
     fn new(directory: &Path) -> Server {

@@ -106,8 +106,11 @@ fn run(
     copy::copy(&mut node, &[at], sources, b"", options, stop, each)
 }
 
-/// Everything below a folder: kind, permissions, time of change, and contents.
-fn listed(folder: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, i64, Vec<u8>)> {
+/// Kind, permissions, time of change (seconds and nanoseconds), and contents.
+type Listed = (char, u32, i64, i64, Vec<u8>);
+
+/// Everything below a folder, by its path.
+fn listed(folder: &Path) -> BTreeMap<Vec<u8>, Listed> {
     let mut list = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder_here) = folders.pop() {
@@ -242,8 +245,8 @@ fn a_copy_goes_on_where_its_client_or_its_server_stopped() {
     drop(server.take());
     assert!(!target.0.join("large").exists(), "nothing half-written has the name");
     // A block of what is there has gone bad: it comes again.
-    let part = fs::read_dir(&target.0).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let part = part.filter(|path| path.extension().is_some_and(|end| end == "part")).next().expect("a partial file");
+    let mut parts = fs::read_dir(&target.0).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let part = parts.find(|path| path.extension().is_some_and(|end| end == "part")).expect("a partial file");
     let mut bytes = fs::read(&part).expect("a file");
     bytes[100_000] ^= 1;
     fs::write(&part, bytes).expect("a file");
@@ -379,7 +382,7 @@ impl Wild {
         self.node.write(self.connection, region, 0..length, self.memory, at, Some(slot)).expect("posted");
     }
 
-    fn is_thrown_out(mut self) -> bool {
+    fn gets_thrown_out(mut self) -> bool {
         matches!(self.next(), Completion::Closed { .. })
     }
 }
@@ -459,29 +462,50 @@ fn bytes_with_another_hash_never_get_the_name() {
 }
 
 #[test]
-fn a_client_that_breaks_the_protocol_is_thrown_out_and_the_server_serves_on() {
+fn a_client_that_breaks_the_protocol_gets_thrown_out_and_the_server_serves_on() {
     let target = Folder::new();
     let config = config("sdr_mds", 1);
     let server = Serving::new(&config, &target.0);
     let mut wild = Wild::new(&config, server.address);
     wild.say(b"nonsense");
-    assert!(wild.is_thrown_out(), "no message");
+    assert!(wild.gets_thrown_out(), "no message");
     let mut wild = Wild::new(&config, server.address);
     wild.write(0, &[Piece::End { id: 7, hash: [0; 32] }]);
-    assert!(wild.is_thrown_out(), "a file that was not offered");
+    assert!(wild.gets_thrown_out(), "a file that was not offered");
     let mut wild = Wild::new(&config, server.address);
     wild.offer(&[(b"a", Kind::File(100_000))]);
     wild.write(0, &[Piece::Block { id: 0, offset: 65_536, bytes: &[0; 40_000] }]);
-    assert!(wild.is_thrown_out(), "bytes beyond the end of the file");
+    assert!(wild.gets_thrown_out(), "bytes beyond the end of the file");
     let mut wild = Wild::new(&config, server.address);
     wild.offer(&[(b"a", Kind::File(100_000))]);
     wild.write(0, &[Piece::Block { id: 0, offset: 5, bytes: &[0; 65_536] }]);
-    assert!(wild.is_thrown_out(), "a block that does not begin where blocks do");
+    assert!(wild.gets_thrown_out(), "a block that does not begin where blocks do");
     let mut wild = Wild::new(&config, server.address);
     let entry = Entry { id: 1, path: b"b".to_vec(), mode: 0, modified: Modified::default(), kind: Kind::File(1) };
     wild.say(&Message::Offer(vec![entry.clone(), entry]).encode());
-    assert!(wild.is_thrown_out(), "one number for two files");
+    assert!(wild.gets_thrown_out(), "one number for two files");
     assert!(!target.0.join("a").exists());
+    let source = Folder::new();
+    let file = source.file("good", b"fine");
+    let summary = run(&config, server.address, &[file], &options(), || false, |_| {}).expect("it copies");
+    assert_eq!(summary.files, 1);
+}
+
+#[test]
+fn a_server_outlives_clients_that_leave_at_once() {
+    let target = Folder::new();
+    let config = config("sdr_mds", 1);
+    let server = Serving::new(&config, &target.0);
+    for _ in 0..20 {
+        let mut node = Node::bind(config.clone()).expect("sockets");
+        let connection = node.connect(&[server.address]).expect("a call");
+        while !matches!(node.wait(support::PATIENCE).expect("it waits"), Some(Completion::Connected { .. })) {}
+        let hello = Message::Hello { version: VERSION, block_log2: 16, slots: 4, dry_run: false, directory: vec![] };
+        let hello = hello.encode();
+        let (length, region) = (hello.len(), node.register(hello));
+        node.send(connection, region, 0..length).expect("posted");
+        node.close(connection).expect("open");
+    }
     let source = Folder::new();
     let file = source.file("good", b"fine");
     let summary = run(&config, server.address, &[file], &options(), || false, |_| {}).expect("it copies");

@@ -36,12 +36,15 @@ For scripts:
 
 Exit status: 0 everything is there, 1 something is not (each with its reason), 2 bad usage.";
 
+const PATHS: &str = "Files and directories to copy; last the place: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or a list with \
+                     commas, an address for each plane, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is below the directory that is \
+                     served, or empty";
+
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "strandway copy [OPTIONS] SOURCE... HOST:DIR\n       strandway copy [OPTIONS] --serve DIR")]
 pub(crate) struct CopyArgs {
-    /// Files and directories to copy; last the place: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or a list with commas, an
-    /// address for each plane, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is below the directory that is served, or empty
-    #[arg(value_name = "SOURCE... HOST:DIR", required_unless_present = "serve", num_args = 2.., conflicts_with = "serve")]
+    #[arg(value_names = ["SOURCE", "HOST:DIR"], help = PATHS)]
+    #[arg(required_unless_present = "serve", num_args = 2.., conflicts_with = "serve")]
     pub(crate) paths: Vec<OsString>,
     /// Receive copies, below this directory and nowhere else, until Ctrl-C
     #[arg(long, value_name = "DIR")]

@@ -4,7 +4,7 @@ use super::wire;
 use crate::Failure;
 use crate::args::CopyArgs;
 use crate::outputs::{Outputs, Wanted};
-use crate::progress::{self, CopyBar};
+use crate::progress::{self, RealBar};
 use std::ffi::OsStr;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::os::unix::ffi::OsStrExt;
@@ -96,8 +96,8 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
         Options { limit: args.limit, dry_run: args.dry_run, ..Options::for_path(config.rate, config.base_rtt) };
     let profile = config.profile.name.clone();
     let mut node = Node::bind(config)?;
-    let bar = CopyBar::new(args.quiet);
-    let each = |status: &Status| bar.show(status.bytes_done, status.bytes, &line(status));
+    let bar = RealBar::of_copy(args.quiet);
+    let each = |status: &Status| bar.show(status.bytes_done, status.bytes, || line(status));
     let summary = copy::copy(&mut node, &peer, &sources, &directory, &options, progress::interrupted, each);
     drop(bar);
     let summary = summary?;
@@ -183,9 +183,11 @@ fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
 fn line(status: &Status) -> String {
     let left = status.left().map_or("?".to_string(), |left| format!("{left:.0}"));
     format!(
-        "{} of {}, {:.1} Mb/s, loss {:.2} %, overhead {:.2}, {left} s left",
+        "{} of {}, {} of {} file(s), {:.1} Mb/s, loss {:.2} %, overhead {:.2}, {left} s left",
         bytes(status.bytes_done),
         bytes(status.bytes),
+        status.files_done,
+        status.files,
         status.rate() * 8.0 / 1e6,
         status.loss() * 100.0,
         status.overhead()

@@ -8,7 +8,7 @@ use crate::args::{
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
 use crate::outputs::{Outputs, Wanted, complain, print};
-use crate::progress::{FlowBar, interrupted};
+use crate::progress::{RealBar, interrupted};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -157,10 +157,10 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         notes.push("rates: ports are not shaped, so slowdown and use of links mean nothing".to_string());
     }
     let load = load_average();
-    let bar = FlowBar::new(common.quiet);
+    let bar = RealBar::of_flows(common.quiet);
     let began = Instant::now();
     let measured = linux::live(name, &experiment, |progress| {
-        bar.show(progress.finished as u64, progress.flows as u64);
+        bar.show(progress.finished as u64, progress.flows as u64, String::new);
         !interrupted()
     });
     drop(bar);

@@ -6,6 +6,7 @@ use super::tree::Tree;
 use super::trouble::Trouble;
 use super::{CopyError, Letters, Malformed, Options, connection_of};
 use crate::RemoteRegion;
+use crate::error::{Error, Reason};
 use crate::node::{Completion, Connection, Node};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -115,12 +116,27 @@ pub fn copy(
     let letters = Letters::new(node, connection);
     let slot_bytes = parcel_bytes(options.block);
     let mut copying = Copying { connection, letters, memory: None, slot_bytes, held: VecDeque::new() };
-    let copied = copying.run(node, tree, directory, options, &stop, each);
-    if !matches!(copied, Err(CopyError::Closed(_))) {
-        node.close(connection)?;
-    }
+    let copied = match copying.run(node, tree, directory, options, &stop, each) {
+        // It has just ended; why is the completion that waits.
+        Err(CopyError::Call(Error::NoConnection | Error::NotConnected)) => Err(why(node, connection)),
+        other => other,
+    };
+    // It may have ended by itself.
+    let _ = node.close(connection);
     copying.letters.leave(node);
     copied
+}
+
+/// Why a connection has ended.
+fn why(node: &mut Node, connection: Connection) -> CopyError {
+    while let Some(completion) = node.poll() {
+        if let Completion::Closed { connection: ended, reason } = completion
+            && ended == connection
+        {
+            return CopyError::Closed(reason);
+        }
+    }
+    CopyError::Closed(Reason::ByPeer)
 }
 
 struct Copying {

@@ -179,11 +179,14 @@ impl Receiver {
             Ok(()) => Ok(()),
             Err(None) => Err(Malformed),
             Err(Some(trouble)) => {
-                // What is there of it stays for the next copy, which finds it by its journal.
                 self.results.push((id, Err(trouble)));
                 self.open -= 1;
-                if let Some(incoming) = self.offered.get_mut(&id) {
-                    incoming.state = State::Failed;
+                if let Some(incoming) = self.offered.get_mut(&id)
+                    && let State::Open(partial) = std::mem::replace(&mut incoming.state, State::Failed)
+                    && !partial.has_journal()
+                {
+                    // With a journal it stays, and the next copy goes on with it.
+                    partial.discard();
                 }
                 Ok(())
             }

@@ -117,10 +117,10 @@ pub fn serve(
     let (mut refused, mut looked) = (node.counters(), Instant::now());
     while !stop() {
         if let Some(completion) = node.wait(LOOK)? {
-            serving.take(node, completion, &mut tell)?;
+            harmless(serving.take(node, completion, &mut tell))?;
         }
         while let Ok((connection, said)) = serving.said.try_recv() {
-            serving.obey(node, connection, said, &mut tell)?;
+            harmless(serving.obey(node, connection, said, &mut tell))?;
         }
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
@@ -128,7 +128,16 @@ pub fn serve(
         }
     }
     let connections: Vec<Connection> = serving.clients.keys().copied().collect();
-    connections.into_iter().try_for_each(|connection| serving.end(node, connection, Reason::ByPeer, &mut |_| {}))
+    connections.into_iter().for_each(|connection| serving.end(node, connection, Reason::ByPeer, &mut |_| {}));
+    Ok(())
+}
+
+/// A call for a connection that has ended in the meantime is no error: [`Completion::Closed`] says so in its turn.
+fn harmless(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
+        Err(Error::NoConnection | Error::NotConnected) => Ok(()),
+        other => other,
+    }
 }
 
 fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl FnMut(Served)) {
@@ -145,10 +154,10 @@ impl Serving<'_> {
         let connection = super::connection_of(&completion);
         let broken = match completion {
             Completion::Accepted { from, .. } => {
-                let mut letters = Letters::new(node, connection);
-                letters.post_all(node)?;
-                self.clients.insert(connection, Client { letters, copy: None });
+                let letters = Letters::new(node, connection);
+                let client = self.clients.entry(connection).or_insert(Client { letters, copy: None });
                 tell(Served::Came(from));
+                client.letters.post_all(node)?;
                 false
             }
             Completion::Received { bytes, .. } => {
@@ -166,13 +175,17 @@ impl Serving<'_> {
                 false
             }
             Completion::Closed { reason, .. } => {
-                self.forget(node, connection);
-                tell(Served::Gone(reason));
+                if self.forget(node, connection) {
+                    tell(Served::Gone(reason));
+                }
                 false
             }
             Completion::Letter { .. } | Completion::Connected { .. } => false,
         };
-        if broken { self.end(node, connection, Reason::Violation, tell).map_err(call) } else { Ok(()) }
+        if broken {
+            self.end(node, connection, Reason::Violation, tell);
+        }
+        Ok(())
     }
 
     /// A message; true if it breaks the protocol.
@@ -246,7 +259,7 @@ impl Serving<'_> {
         connection: Connection,
         said: Said,
         tell: &mut impl FnMut(Served),
-    ) -> Result<(), CopyError> {
+    ) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
         let done = match (said, &mut client.copy) {
             (Said::Ready(Ok(())), Some(copy)) => {
@@ -263,47 +276,39 @@ impl Serving<'_> {
                 copy.busy[usize::from(slot)] = false;
                 Ok(())
             }
-            (Said::Broken, _) => return self.end(node, connection, Reason::Violation, tell),
+            (Said::Broken, _) => {
+                self.end(node, connection, Reason::Violation, tell);
+                return Ok(());
+            }
             (_, None) => Ok(()),
         };
         match done {
-            Ok(()) => Ok(()),
             // It does not take what it asked for.
-            Err(Error::Busy { .. } | Error::NotConnected | Error::TooManyKeys { .. }) => {
-                self.end(node, connection, Reason::Violation, tell)
+            Err(Error::Busy { .. } | Error::TooManyKeys { .. }) => {
+                self.end(node, connection, Reason::Violation, tell);
+                Ok(())
             }
-            Err(error) => Err(error.into()),
+            other => other,
         }
     }
 
-    fn end(
-        &mut self,
-        node: &mut Node,
-        connection: Connection,
-        reason: Reason,
-        tell: &mut impl FnMut(Served),
-    ) -> Result<(), CopyError> {
-        node.close(connection)?;
-        self.forget(node, connection);
-        tell(Served::Gone(reason));
-        Ok(())
+    fn end(&mut self, node: &mut Node, connection: Connection, reason: Reason, tell: &mut impl FnMut(Served)) {
+        // It may have ended by itself.
+        let _ = node.close(connection);
+        if self.forget(node, connection) {
+            tell(Served::Gone(reason));
+        }
     }
 
-    /// Gives a client's memory back; its disk thread ends by itself, since it gets no more work.
-    fn forget(&mut self, node: &mut Node, connection: Connection) {
-        let Some(client) = self.clients.remove(&connection) else { return };
+    /// Gives a client's memory back; its disk thread ends by itself, since it gets no more work. False if there was no such client.
+    fn forget(&mut self, node: &mut Node, connection: Connection) -> bool {
+        let Some(client) = self.clients.remove(&connection) else { return false };
         if let Some(copy) = client.copy {
             // Its connection is gone, so nothing uses it.
             let _ = node.deregister(copy.memory);
         }
         client.letters.leave(node);
-    }
-}
-
-fn call(error: CopyError) -> Error {
-    match error {
-        CopyError::Call(error) => error,
-        _ => Error::NoConnection,
+        true
     }
 }
 

@@ -341,6 +341,11 @@ impl Partial {
         }
     }
 
+    /// Can another copy go on with it?
+    pub(super) const fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
     /// Runs of blocks that are missing: first and number, `most` of them; the last one reaches to the end if there are more.
     pub(super) fn missing(&self, most: usize) -> Vec<(u32, u32)> {
         let count = digest::blocks(self.source.size, self.source.block.into()) as u32;
