@@ -121,7 +121,7 @@ impl Connection {
         let congestion = profile.congestion.build(environment);
         let reliability = profile.reliability.build(&profile.transport, environment);
         Connection {
-            window: congestion.window().0,
+            window: congestion.window().0.max(kind.window_min),
             packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
             watches_paths: kind.watches_paths,
             paces: kind.paces,
@@ -244,7 +244,7 @@ impl Connection {
     /// Congestion control has changed its mind, or the connection has got another one.
     #[inline]
     pub(crate) fn read_window(&mut self) {
-        self.window = self.congestion.window().0;
+        self.window = self.congestion.window().0.max(self.kind.window_min);
     }
 
     /// Reads a field of each part that a data packet that leaves, or an acknowledgement, needs.

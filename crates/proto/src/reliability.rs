@@ -296,6 +296,11 @@ impl ReliabilityConfig {
         plan.code.map(|_| plan.layout(packets))
     }
 
+    /// Packets that are acknowledged together at the most; 0 where each one is by itself.
+    pub(crate) fn chunk_packets(&self) -> u64 {
+        self.scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
+    }
+
     /// SDR-RDMA's repair scheme, if it is one.
     fn scheme(&self) -> Option<Scheme> {
         match self {

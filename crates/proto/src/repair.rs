@@ -195,6 +195,11 @@ impl Scheme {
         Some(choice::Chooser::new(tail, alpha, beta, reorder, group))
     }
 
+    /// Packets of the largest chunk of all plans.
+    pub(crate) fn chunk_max(&self) -> u32 {
+        (0..=u8::MAX).map_while(|number| self.plan(number)).map(|plan| plan.chunk).max().unwrap_or(1)
+    }
+
     /// Packets of a chunk, where that does not depend on the message.
     fn chunk(&self) -> u32 {
         if let Plans::One(plan) = &self.plans { plan.chunk } else { 1 }

@@ -23,6 +23,8 @@ pub(crate) struct Kind {
     pub(super) probes_idle: bool,
     /// Letters take the place of acknowledgements.
     pub(crate) is_one_way: bool,
+    /// No window is smaller, in wire bytes: whoever acknowledges by chunks must be sent whole ones.
+    pub(super) window_min: u64,
     /// Connections to one host share one window.
     pub(crate) shares_window: bool,
     /// Congestion control and path selector start afresh after this much idleness; `None`: never.
@@ -56,6 +58,7 @@ impl Kind {
             paces,
             probes_idle: mrc.is_some_and(|config| config.probe_idle),
             is_one_way: profile.reliability.is_one_way(),
+            window_min: profile.reliability.chunk_packets() * environment.packet.0,
             shares_window,
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),
             mrc,

@@ -584,18 +584,18 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        // What parity covers is not in flight: nothing tells of it before its group is over.
-        if let Some(state) = sending.states.get_mut(chunk as usize) {
+        // What parity covers is not in flight: nothing tells of it before its group is over. Nor is what was there when it left again.
+        if let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) {
             // A window may close within a chunk: the timeout begins with its first packet, and anew with its last one.
             let begins = state.in_flight == 0;
             state.in_flight += bytes.0 as u32;
             state.path = path;
-            if ends && !state.is_there {
+            if ends {
                 state.tries = state.tries.saturating_add(1);
                 state.sent_at = now;
             }
             let tries = state.tries;
-            if (begins || ends) && !state.is_there {
+            if begins || ends {
                 let due = now + self.timeout_of(tries);
                 self.push_timeout(due, sequence, chunk);
             }

@@ -163,6 +163,7 @@ impl Slice<'_> {
             self.run_host(h, now);
         }
         let packet = self.cargo.look(transit);
+        let is_data = matches!(packet.header, Header::Data(_));
         match &packet.header {
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
@@ -191,10 +192,10 @@ impl Slice<'_> {
                 }
             }
         }
-        let is_data = transit.is_data();
         self.cargo.release(transit);
         let told = self.tell(h, now);
-        // Data that calls for no answer yet changes nothing about what the host does next.
+        // Data that calls for no answer yet changes nothing about what the host does next. A part of a message does: its receiver has
+        // timers.
         let host = &self.hosts[h];
         let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
