@@ -44,17 +44,15 @@ echo "$source: $(find "$source" -type f | wc -l) files, $bytes bytes"
 
 "$strandway" fabric up "$here/long_link.toml" --name "$name" --quiet
 nodes=/run/strandway/$name
-on() {
-    local host=$1
-    shift
-    "$strandway" fabric exec "$host" --name "$name" -- "$@"
-}
+# `ip netns exec` becomes the program that it runs, so that this script can end it.
+on_h0=(ip netns exec "$name-h0")
+on_h1=(ip netns exec "$name-h1")
 
 echo
 echo "strandway copy:"
 mkdir "$work/strandway" "$work/rsync"
-on h1 "$strandway" copy --serve "$work/strandway" --node "$nodes/h1.toml" --payload 1344 --rate 450Mbps --once --quiet &
-on h0 "$strandway" copy "$source/." h1: --node "$nodes/h0.toml" --payload 1344 --rate 450Mbps
+"${on_h1[@]}" "$strandway" copy --serve "$work/strandway" --node "$nodes/h1.toml" --payload 1344 --rate 450Mbps --once --quiet &
+"${on_h0[@]}" "$strandway" copy "$source/." h1: --node "$nodes/h0.toml" --payload 1344 --rate 450Mbps
 wait
 diff -r "$source" "$work/strandway" && echo "the two directories are alike"
 
@@ -76,10 +74,10 @@ route t1-p0-0 $h0 fe80::1000 d0
 route t0-p0-1 $h0 fe80::2000 u0
 route h1 $h0 fe80::1001 p0
 printf '[copy]\npath = %s\nread only = no\nuse chroot = no\nuid = root\ngid = root\n' "$work/rsync" >"$work/rsyncd.conf"
-on h1 rsync --daemon --no-detach --config "$work/rsyncd.conf" --port 8730 &
+"${on_h1[@]}" rsync --daemon --no-detach --config "$work/rsyncd.conf" --port 8730 &
 sleep 1
 began=$(date +%s.%N)
-on h0 timeout "$seconds" rsync -a --inplace --port 8730 "$source/." 'rsync://[fcbb:bb00:3001::]/copy/' 2>/dev/null || true
+"${on_h0[@]}" timeout "$seconds" rsync -a --inplace --port 8730 "$source/." 'rsync://[fcbb:bb00:3001::]/copy/' 2>/dev/null || true
 took=$(awk "BEGIN { print $(date +%s.%N) - $began }")
 arrived=$(find "$work/rsync" -type f -printf '%s\n' | awk '{ all += $1 } END { print all + 0 }')
 awk -v bytes="$bytes" -v arrived="$arrived" -v took="$took" 'BEGIN {
