@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use strandway_proto::{Rate, Span};
 
 /// The profile that copies use unless told otherwise.
-pub const PROFILE: &str = "sdr_mds";
+pub const PROFILE: &str = "sdr_auto";
 /// Parcels under way at the most; ours.
 pub const SLOTS_MAX: u16 = 64;
 /// Receives for messages that either side keeps posted; ours.

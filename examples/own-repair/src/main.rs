@@ -147,5 +147,8 @@ fn main() {
     let receive = receiver.number.expect("it was posted");
     let progress = ends[1].complete(now, ONLY, receive).expect("it is open");
     assert!(sender.done && receiver.done && progress.is_whole(), "the message did not get through");
-    println!("message {} of {} bytes is there after {now}: {lost} of {count} packets were lost", message.id.0, message.bytes);
+    println!(
+        "message {} of {} bytes is there after {now}: {lost} of {count} packets were lost",
+        message.id.0, message.bytes
+    );
 }

@@ -51,8 +51,8 @@ pub(crate) struct CopyArgs {
     pub(crate) serve: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wire: WireArgs,
-    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, ... (see `strandway explain`); without --node
-    /// sdr_mds
+    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, sdr_auto chooses, ... (see `strandway explain`);
+    /// without --node sdr_auto
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Rate of the path, such as 1Gbps: no more is sent; without --node 1 Gb/s
