@@ -1,17 +1,19 @@
 //! The receiver of a repair scheme: looks at bitmaps, acknowledges, names what is lost, and says when a message is whole or can be
 //! rebuilt.
 
-use super::acknowledge::Acknowledger;
-use super::holes::{Holes, Report};
-use super::layout::{Group, Layout};
+mod incoming;
+
+use super::holes::Report;
+use super::layout::Layout;
 use super::timers::{SECOND_COPY, Timing};
 use super::{Plan, Scheme};
 use crate::environment::{Environment, TransportConfig};
-use crate::letter::{Have, Letter};
-use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId, SackBits};
+use crate::letter::Letter;
+use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
 use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
 use crate::reliability::{Arrival, Invalid, Receiver};
 use crate::units::{Bytes, Span, Time};
+use incoming::{Gathering, Incoming};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Letters that wait to leave at the most; beyond it the newest are dropped, as a network may do. Ours.
@@ -19,113 +21,6 @@ const LETTERS_MAX: usize = 65_536;
 
 /// No message is waited for longer than this before its rest is asked for, whatever its sender says of its length. Ours.
 const SENDING_MAX: Span = Span::from_ms(3_600_000);
-
-/// A group that has begun to arrive.
-#[derive(Debug)]
-struct Gathering {
-    sizes: Group,
-    /// With a code: chunks there of each submessage, parity included, and how many submessages cannot be repaired yet.
-    have: Vec<u32>,
-    repaired: Vec<bool>,
-    unrepaired: u32,
-    acknowledger: Acknowledger,
-    /// With NACKs.
-    holes: Option<Holes>,
-    /// With a code: its sender has been told what parity cannot repair, and is told again at this instant, a timeout after anything
-    /// of it came.
-    repairing: bool,
-    report_at: Time,
-}
-
-impl Gathering {
-    fn new(now: Time, plan: &Plan, sizes: Group) -> Gathering {
-        let coded = if plan.code.is_some() { sizes.submessages as usize } else { 0 };
-        Gathering {
-            have: vec![0; coded],
-            repaired: vec![false; coded],
-            unrepaired: sizes.submessages,
-            acknowledger: Acknowledger::new(sizes.chunks),
-            holes: plan.reorder.map(|reorder| Holes::new(now, reorder)),
-            repairing: false,
-            report_at: Time::NEVER,
-            sizes,
-        }
-    }
-}
-
-/// A message that has begun to arrive.
-#[derive(Debug)]
-struct Incoming {
-    plan: Plan,
-    number: u8,
-    layout: Layout,
-    packets: u32,
-    bytes: u64,
-    /// Its first stretch.
-    first: u64,
-    started: Time,
-    last_new: Time,
-    groups: BTreeMap<u32, Gathering>,
-    /// Data packets that had not come when their group was over or its rest was asked for, and in how many runs.
-    lost: u32,
-    runs: u32,
-    /// Groups that are over: all below this one, and which of those above.
-    below: u32,
-    above: Vec<u32>,
-    /// No timer of it ends before.
-    next_at: Time,
-}
-
-impl Incoming {
-    fn is_over(&self, group: u32) -> bool {
-        group < self.below || self.above.contains(&group)
-    }
-
-    /// Counts what has not come of a group's data.
-    fn count_lost(&mut self, group: u32, data: Option<&Progress>) {
-        let packets = self.layout.data(group).len() as u32;
-        let mut before = true;
-        for packet in 0..packets {
-            let there = data.is_some_and(|data| data.has_packet(packet));
-            self.lost += u32::from(!there);
-            self.runs += u32::from(before && !there);
-            before = there;
-        }
-    }
-
-    /// Bytes of a group's data that have not come.
-    fn missing_bytes(&self, group: u32, data: Option<&Progress>, mtu: u64) -> u64 {
-        let packets = self.layout.data(group);
-        let missing = packets.len() as u32 - data.map_or(0, Progress::packets_present);
-        let has_last = data.is_some_and(|data| data.has_packet(packets.len() as u32 - 1));
-        let short = u64::from(self.packets) * mtu - self.bytes;
-        u64::from(missing) * mtu - if packets.end == self.packets && !has_last { short } else { 0 }
-    }
-
-    /// The groups that may be under way: no more than there are slots for.
-    fn under_way(&self) -> std::ops::Range<u32> {
-        self.below..self.layout.groups().min(self.below.saturating_add(SLOTS as u32 / 2))
-    }
-
-    fn end_group(&mut self, group: u32) {
-        self.groups.remove(&group);
-        self.above.push(group);
-        while let Some(at) = self.above.iter().position(|&g| g == self.below) {
-            self.above.swap_remove(at);
-            self.below += 1;
-        }
-    }
-
-    /// Which groups are over, as a letter says it.
-    fn recovered(&self) -> Letter {
-        let base = self.below;
-        let bit = |&group: &u32| 1u64.checked_shl(group - base).unwrap_or(0);
-        let bits = SackBits::new(self.above.iter().map(bit).fold(0, |a, b| a | b));
-        let held = self.runs.min(u32::from(u16::MAX)) as u16;
-        let sequence = truncated(self.first);
-        Letter::Recovered(Have { sequence, cumulative: base, base, bits, newest: self.lost, held })
-    }
-}
 
 /// A group of a coded message that is over: what had come of it. Whoever has the bytes rebuilds what had not.
 #[derive(Clone, Debug)]

@@ -1,24 +1,22 @@
 //! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
 
+mod letters;
+mod timeouts;
+
 use super::choice::{Choices, Chooser, Runs};
 use super::layout::Layout;
 use super::timers::{SILENCE_MIN, SILENT_TIMEOUTS, Timing};
 use super::{Plan, Scheme};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
-use crate::letter::{Have, Letter, Missing};
+use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
-use crate::partial::{SendTable, Stretch, chunks_of, extend, truncated};
+use crate::partial::{SendTable, Stretch, chunks_of, extend};
 use crate::reliability::{Invalid, Lost, Reliability, Settled};
 use crate::units::{Bytes, Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-
-/// A chunk that was lost so often waits for twice the time from then on. Ours.
-const PATIENT_AFTER: u8 = 3;
-/// The timeout doubles so often at the most. Ours.
-const DOUBLINGS: u8 = 10;
 
 /// What is known of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +59,8 @@ struct Sending {
 }
 
 impl Sending {
-    /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after all
-    /// of them left. `full`: wire bytes of a full packet.
+    /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after they
+    /// left.
     fn tell_chunks_apart(&mut self) {
         self.states = vec![Chunk { tries: 1, ..UNSENT }; self.chunks as usize];
     }
@@ -245,12 +243,6 @@ impl RepairSender {
         }
     }
 
-    /// The timeout of a chunk that has left as often as this.
-    fn timeout_of(&self, tries: u8) -> Span {
-        let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
-        Span(self.timing.rto().0 << doublings)
-    }
-
     /// A chunk is there. Gives what left the flight.
     fn settle(&mut self, sequence: u64, chunk: u32, settled: &mut Settled) {
         let packets_of = |s: &Sending, size: u32| size.min(s.packets - chunk * size);
@@ -306,79 +298,6 @@ impl RepairSender {
         self.get(sequence).map(|sending| (sending.post, sending.group))
     }
 
-    fn on_have(&mut self, now: Time, have: &Have, settled: &mut Settled) {
-        let sequence = self.named(have.sequence);
-        let Some(sending) = self.get(sequence) else { return };
-        if let Some(newest) = sending.states.get(have.newest as usize)
-            && newest.tries == 1
-            && !newest.is_there
-        {
-            let sample = now.since(newest.sent_at).0.saturating_sub(u64::from(have.held) * 1_000_000);
-            let sample = Span(sample).max(Span::from_us(1));
-            self.timing.measured(sample);
-            self.rounds = 0;
-            settled.rtt = Some(sample);
-        }
-        let Some(sending) = self.get(sequence) else { return };
-        let chunks = sending.chunks;
-        let (known, below) = (sending.below, have.cumulative.min(chunks));
-        for chunk in known..below {
-            self.settle(sequence, chunk, settled);
-        }
-        if let Some(sending) = self.get_mut(sequence) {
-            sending.below = known.max(below);
-        }
-        let bits = { have.bits }.get();
-        for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
-            if let Some(chunk) = { have.base }.checked_add(bit).filter(|&chunk| chunk < chunks) {
-                self.settle(sequence, chunk, settled);
-            }
-        }
-        if self.get(sequence).is_some_and(|s| s.count == s.chunks && !s.states.is_empty())
-            && let Some((post, group)) = self.post_of(sequence)
-        {
-            self.finish_group(post, group, settled);
-        }
-    }
-
-    /// Groups of a message are over.
-    fn on_recovered(&mut self, have: &Have, settled: &mut Settled) {
-        let first = self.named(have.sequence);
-        let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
-        let number = self.first_post + at as u64;
-        let post = &mut self.posts[at];
-        // What the receiver's groups have lacked so far, in place of what an acknowledgement says.
-        let (lost, runs) = (have.newest, u32::from(have.held));
-        if lost > post.lost
-            && let Some(chooser) = &mut self.chooser
-        {
-            chooser.learn(0, lost - post.lost, runs.saturating_sub(post.runs));
-            (post.lost, post.runs) = (lost, runs);
-        }
-        let (post, groups) = (number, post.layout.groups());
-        let bits = { have.bits }.get();
-        let base = have.base;
-        let below = have.cumulative.min(groups);
-        let named = (0..64).filter(|bit| bits >> bit & 1 == 1).filter_map(|bit| base.checked_add(bit));
-        for group in (0..below).chain(named.filter(|&group| group < groups)) {
-            if self.first_post > post {
-                return;
-            }
-            self.finish_group(post, group, settled);
-        }
-    }
-
-    /// Chunks are lost: they go again, if that is news.
-    fn on_missing(&mut self, now: Time, missing: &Missing) {
-        let sequence = self.named(missing.sequence);
-        let Some(chunks) = self.get(sequence).filter(|s| !s.parity).map(|s| s.chunks) else { return };
-        for (start, length) in missing.runs() {
-            for chunk in start.min(chunks)..start.saturating_add(length).min(chunks) {
-                self.send_again(now, sequence, chunk, LossKind::Inferred);
-            }
-        }
-    }
-
     /// A chunk goes again; false if it does not. Where a letter says that it is lost, one that left less than a round trip ago does not.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
         let rtt = self.base_rtt;
@@ -418,30 +337,6 @@ impl RepairSender {
         self.lost.push(Lost { path, bytes: Bytes(bytes), kind: LossKind::TimedOut });
     }
 
-    /// Nothing of a stretch has come: all of it goes again.
-    fn on_unknown(&mut self, now: Time, sequence: u64) {
-        let Some((post, _)) = self.post_of(sequence) else { return };
-        let &mut Post { first, layout, begun, .. } = self.post_mut(post);
-        for group in 0..layout.groups() {
-            let place = layout.place(group, false);
-            let data = first + u64::from(place);
-            let Some(chunks) = self.get(data).filter(|_| place < begun).map(|s| s.chunks) else { continue };
-            for chunk in 0..chunks {
-                self.send_again(now, data, chunk, LossKind::Inferred);
-            }
-        }
-    }
-
-    /// The receiver takes nothing of a stretch any more.
-    fn on_over(&mut self, sequence: u64, whole: bool, settled: &mut Settled) {
-        let Some((post, group)) = self.post_of(sequence) else { return };
-        if whole {
-            self.finish_group(post, group, settled);
-        } else {
-            self.fail();
-        }
-    }
-
     fn fail(&mut self) {
         self.failed = true;
         self.table.abandon();
@@ -454,67 +349,12 @@ impl RepairSender {
         self.in_flight = 0;
     }
 
-    /// A chunk's timeout ends at `at`.
-    fn push_timeout(&mut self, at: Time, sequence: u64, chunk: u32) {
-        if let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) {
-            state.due = at;
-        }
-        if self.timeouts.back().is_none_or(|last| last.0 <= at) {
-            self.timeouts.push_back((at, sequence, chunk));
-        } else {
-            self.patient.push(Reverse((at, sequence, chunk)));
-        }
-    }
-
-    /// The end of the first timeout.
-    fn next_timeout(&self) -> Time {
-        let regular = self.timeouts.front().map_or(Time::NEVER, |t| t.0);
-        regular.min(self.patient.peek().map_or(Time::NEVER, |t| t.0.0))
-    }
-
-    /// Takes a timeout that has ended.
-    fn take_timeout(&mut self, now: Time) -> Option<(Time, u64, u32)> {
-        if let Some(&(at, sequence, chunk)) = self.timeouts.front()
-            && at <= now
-        {
-            self.timeouts.pop_front();
-            return Some((at, sequence, chunk));
-        }
-        let &Reverse((at, sequence, chunk)) = self.patient.peek()?;
-        if at > now {
-            return None;
-        }
-        self.patient.pop();
-        Some((at, sequence, chunk))
-    }
-
     /// When to give up, unless the peer gives a sign.
     fn give_up_at(&self) -> Time {
         if self.out.is_empty() || self.rests {
             Time::NEVER
         } else {
             self.heard + (self.timing.rto() * SILENT_TIMEOUTS).max(SILENCE_MIN)
-        }
-    }
-
-    /// Asks for news of messages that have left whole, long ago.
-    fn ask(&mut self, now: Time) {
-        let again = now + self.timing.rto();
-        self.ask_at = Time::NEVER;
-        for at in 0..self.begun {
-            let post = &mut self.posts[at];
-            if post.ask_at > now {
-                self.ask_at = self.ask_at.min(post.ask_at);
-                continue;
-            }
-            post.ask_at = again;
-            self.ask_at = self.ask_at.min(again);
-            let (first, layout) = (post.first, post.layout);
-            let waits = |place: &u64| self.get(first + place).is_some();
-            let place = (0..layout.groups()).map(|group| u64::from(layout.place(group, false))).find(waits);
-            if let Some(place) = place {
-                self.letters.push_back(Letter::Ask { sequence: truncated(first + place) });
-            }
         }
     }
 

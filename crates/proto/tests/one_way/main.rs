@@ -1,5 +1,6 @@
 //! One-way connections: partial completion, and the repair schemes of SDR-RDMA above it.
 
+mod hostile;
 mod lost_letters;
 mod partial;
 mod schemes;

@@ -1,0 +1,52 @@
+//! The timeouts of chunks, in order.
+
+use super::RepairSender;
+use crate::units::{Span, Time};
+use std::cmp::Reverse;
+
+/// A chunk that was lost so often waits for twice the time from then on. Ours.
+const PATIENT_AFTER: u8 = 3;
+/// The timeout doubles so often at the most. Ours.
+const DOUBLINGS: u8 = 10;
+
+impl RepairSender {
+    /// The timeout of a chunk that has left as often as this.
+    pub(super) fn timeout_of(&self, tries: u8) -> Span {
+        let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
+        Span(self.timing.rto().0 << doublings)
+    }
+
+    /// A chunk's timeout ends at `at`.
+    pub(super) fn push_timeout(&mut self, at: Time, sequence: u64, chunk: u32) {
+        if let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) {
+            state.due = at;
+        }
+        if self.timeouts.back().is_none_or(|last| last.0 <= at) {
+            self.timeouts.push_back((at, sequence, chunk));
+        } else {
+            self.patient.push(Reverse((at, sequence, chunk)));
+        }
+    }
+
+    /// The end of the first timeout.
+    pub(super) fn next_timeout(&self) -> Time {
+        let regular = self.timeouts.front().map_or(Time::NEVER, |t| t.0);
+        regular.min(self.patient.peek().map_or(Time::NEVER, |t| t.0.0))
+    }
+
+    /// Takes a timeout that has ended.
+    pub(super) fn take_timeout(&mut self, now: Time) -> Option<(Time, u64, u32)> {
+        if let Some(&(at, sequence, chunk)) = self.timeouts.front()
+            && at <= now
+        {
+            self.timeouts.pop_front();
+            return Some((at, sequence, chunk));
+        }
+        let &Reverse((at, sequence, chunk)) = self.patient.peek()?;
+        if at > now {
+            return None;
+        }
+        self.patient.pop();
+        Some((at, sequence, chunk))
+    }
+}

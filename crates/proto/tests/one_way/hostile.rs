@@ -1,0 +1,77 @@
+//! Parts and letters that no honest peer sends: counted or ignored, never a panic, and never much memory.
+
+use super::wire::{ONLY, Pair};
+use proptest::prelude::*;
+use strandway_proto::letter::{Have, Missing};
+use strandway_proto::packet::{Flags, Header, Part, SackBits, Wait};
+use strandway_proto::partial::SEQUENCES;
+use strandway_proto::{HostId, Letter, MessageId, Packet, PathId, Profile, Span};
+
+/// Small numbers that may mean something, and any others.
+fn number() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0u32..70, 1 => any::<u32>(), 1 => (u32::MAX - 3)..=u32::MAX]
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    let sequence = || prop_oneof![4 => 0u32..20, 1 => 0..SEQUENCES];
+    let length = prop_oneof![3 => Just(4096u16), 1 => any::<u16>()];
+    let part = (sequence(), number(), number(), number(), any::<u16>(), length, any::<bool>(), 0u8..8).prop_map(
+        |(sequence, message, packet, packets, tail, length, parity, plan)| {
+            let (message, wait) = (MessageId(message), Wait::default());
+            Header::Part(Part { sequence, message, packet, packets, tail, length, wait, parity, plan })
+        },
+    );
+    let have = || {
+        (sequence(), number(), number(), any::<u64>(), number(), any::<u16>()).prop_map(
+            |(sequence, cumulative, base, bits, newest, held)| Have {
+                sequence,
+                cumulative,
+                base,
+                bits: SackBits::new(bits),
+                newest,
+                held,
+            },
+        )
+    };
+    let letter = prop_oneof![
+        have().prop_map(Letter::Have),
+        have().prop_map(Letter::Recovered),
+        (sequence(), [number(), number(), number()], any::<[u16; 3]>())
+            .prop_map(|(sequence, starts, lengths)| Letter::Missing(Missing { sequence, starts, lengths })),
+        (number(), number()).prop_map(|(first, count)| Letter::Clear { first, count }),
+        number().prop_map(|sequence| Letter::Ask { sequence }),
+        number().prop_map(|sequence| Letter::Unknown { sequence }),
+        (number(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
+    ];
+    prop_oneof![part, letter.prop_map(Header::Letter)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn nothing_that_comes_from_the_network_does_harm(
+        scheme in 0usize..5,
+        headers in prop::collection::vec((header(), 0usize..2, 0u64..3), 1..120),
+    ) {
+        let name = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"][scheme];
+        let mut pair = Pair::new(&Profile::preset(name).expect("a preset"));
+        pair.post(0, 0, 300_000);
+        pair.post(1, 1, 50_000);
+        for (header, end, steps) in headers {
+            let packet = Packet {
+                source: HostId(1 - end as u32),
+                destination: HostId(end as u32),
+                connection: ONLY,
+                path: PathId(0),
+                size: 64,
+                flags: Flags::NONE,
+                header,
+            };
+            pair.inject(end, &packet);
+            for _ in 0..steps * 20 {
+                pair.step(pair.now + Span::from_ms(50), &mut |_, _, _| vec![Span::ZERO]);
+            }
+        }
+    }
+}
