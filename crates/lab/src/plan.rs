@@ -319,7 +319,7 @@ fn unmet(plan: &Plan) -> Vec<String> {
 fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
     let round = |profile: &Arc<Profile>| {
         let environment = environment(topology, ports, profile);
-        (environment.base_rtt + profile.reliability.timeout(&profile.transport, &environment)) * 10
+        (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
     };
     // Over long links a flow may take many round trips, which cost nothing to simulate while nothing moves.
     let least = if topology.sites() > 0 { 4000 } else { 0 };

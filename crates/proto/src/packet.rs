@@ -124,9 +124,15 @@ impl Psn {
     /// The full sequence number nearest to `near` that ends in these 24 bits.
     #[inline]
     pub const fn extend(self, near: u64) -> u64 {
-        let ahead = (self.0 as u64).wrapping_sub(near) & (Psn::MODULUS - 1);
-        if ahead < Psn::MODULUS / 2 || near + ahead < Psn::MODULUS { near + ahead } else { near + ahead - Psn::MODULUS }
+        nearest(self.0, near, Psn::MODULUS)
     }
+}
+
+/// The full count nearest to `near` of which only the remainder `low` is known; `modulus` is a power of two.
+#[inline]
+pub(crate) const fn nearest(low: u32, near: u64, modulus: u64) -> u64 {
+    let ahead = (low as u64).wrapping_sub(near) & (modulus - 1);
+    if ahead < modulus / 2 || near + ahead < modulus { near + ahead } else { near + ahead - modulus }
 }
 
 /// An offset within a message: 64 bits kept at four-byte alignment, so that [`Packet`] stays small.

@@ -25,7 +25,7 @@ pub use progress::{Inserted, Progress};
 pub use receiving::{Placed, ReceiveTable};
 pub use sending::{SendTable, Stretch};
 
-use crate::packet::{Ack, PathId, Psn, SackBits};
+use crate::packet::{Ack, PathId, Psn, SackBits, nearest};
 
 /// Slots of a connection, at each end: so many stretches may be under way. SDR-RDMA, section 3.2: 10 bits.
 pub const SLOTS: u64 = 1 << 10;
@@ -57,9 +57,7 @@ pub(crate) const fn truncated(full: u64) -> u32 {
 /// The count nearest to `near` that travels as `sequence`.
 #[inline]
 pub(crate) const fn extend(sequence: u32, near: u64) -> u64 {
-    let modulus = SEQUENCES as u64;
-    let ahead = (sequence as u64).wrapping_sub(near) % modulus;
-    if ahead < modulus / 2 || near + ahead < modulus { near + ahead } else { near + ahead - modulus }
+    nearest(sequence, near, SEQUENCES as u64)
 }
 
 /// What a connection that acknowledges nothing answers a probe with.

@@ -268,13 +268,13 @@ impl ReliabilityConfig {
 
     /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
     /// No less than two base RTTs.
-    pub fn timeout(&self, transport: &TransportConfig, environment: &Environment) -> Span {
+    pub fn timeout(&self, environment: &Environment) -> Span {
         match self {
             ReliabilityConfig::GoBackN(c) => c.timeout(environment),
             ReliabilityConfig::SelectiveRepeat(c) => c.timeout(c.holes, environment),
             ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
             ReliabilityConfig::Partial(_) => environment.timeout_min(),
-            other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(transport, environment)),
+            other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(environment)),
         }
     }
 

@@ -23,9 +23,8 @@ pub use receiver::{EndedGroup, RepairReceiver};
 pub use sender::RepairSender;
 
 use crate::environment::Environment;
-use crate::environment::TransportConfig;
 use crate::parameters;
-use crate::units::{Bytes, Span};
+use crate::units::Span;
 
 parameters! {
     /// SDR-RDMA's selective repeat by timeouts: what the receiver has not told of in time goes again.
@@ -206,13 +205,13 @@ impl Scheme {
     }
 
     /// The times that both halves wait.
-    pub(crate) fn timing(&self, transport: &TransportConfig, environment: &Environment) -> timers::Timing {
-        let packet = environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header)));
+    pub(crate) fn timing(&self, environment: &Environment) -> timers::Timing {
+        let packet = environment.rate.time_for(environment.packet);
         timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk()), self)
     }
 
     /// The first retransmission timeout.
-    pub(crate) fn timeout(&self, transport: &TransportConfig, environment: &Environment) -> Span {
-        self.timing(transport, environment).rto()
+    pub(crate) fn timeout(&self, environment: &Environment) -> Span {
+        self.timing(environment).rto()
     }
 }

@@ -181,7 +181,7 @@ impl Endpoint {
             size: kind.profile.transport.control as u16,
             tries: 0,
             timer: Time::NEVER,
-            again: kind.profile.reliability.timeout(&kind.profile.transport, &kind.environment),
+            again: kind.profile.reliability.timeout(&kind.environment),
         };
         *self.connections.seat_mut(slot) = Seat::Closing(Box::new(closing));
         self.say_close(now, slot);

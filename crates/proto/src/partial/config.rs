@@ -66,16 +66,13 @@ impl PartialSender {
         if !self.waiting.is_empty() {
             return Err(Busy);
         }
+        self.table.begin(self.stretch(message))
+    }
+
+    /// All of a message as one stretch.
+    fn stretch(&self, message: Message) -> Stretch {
         let (packets, tail) = self.table.cut(message.bytes);
-        self.table.begin(Stretch {
-            message: message.id,
-            parity: false,
-            plan: 0,
-            first: 0,
-            packets,
-            whole: packets,
-            tail,
-        })
+        Stretch { message: message.id, parity: false, plan: 0, first: 0, packets, whole: packets, tail }
     }
 
     /// These chunks of a stream are to leave; `again` if they did before, so that they go first.
@@ -94,11 +91,9 @@ impl PartialSender {
         while self.table.has_slot()
             && let Some(message) = self.waiting.pop_front()
         {
-            let (packets, tail) = self.table.cut(message.bytes);
-            let stretch =
-                Stretch { message: message.id, parity: false, plan: 0, first: 0, packets, whole: packets, tail };
+            let stretch = self.stretch(message);
             let Ok(sequence) = self.table.begin(stretch) else { unreachable!("there is a slot") };
-            self.table.push(sequence, 0, packets, false);
+            self.table.push(sequence, 0, stretch.packets, false);
             self.one_shots.push_back((sequence, message));
         }
         if self.waiting.is_empty() {

@@ -12,7 +12,7 @@ use crate::letter::Letter;
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
 use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
 use crate::reliability::{Arrival, Invalid, Receiver};
-use crate::units::{Bytes, Span, Time};
+use crate::units::{Span, Time};
 use incoming::{Gathering, Incoming};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,13 +80,13 @@ fn push(letters: &mut VecDeque<Letter>, letter: Letter) {
 
 impl RepairReceiver {
     pub(crate) fn new(scheme: Scheme, transport: &TransportConfig, environment: &Environment) -> RepairReceiver {
-        let timing = scheme.timing(transport, environment);
+        let timing = scheme.timing(environment);
         RepairReceiver {
             scheme,
             overtaking: 2 * u32::from(environment.ports),
             table: ReceiveTable::new(transport.mtu, 1),
             timing,
-            packet: environment.rate.time_for(Bytes(u64::from(transport.mtu + transport.header))),
+            packet: environment.rate.time_for(environment.packet),
             mtu: u64::from(transport.mtu),
             incoming: BTreeMap::new(),
             whole: BTreeMap::new(),

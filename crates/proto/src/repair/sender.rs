@@ -131,7 +131,7 @@ impl RepairSender {
             scheme,
             // Receives are posted by rule: each slot has one as soon as the one before it is over.
             table: SendTable::new(transport.mtu, u64::MAX),
-            timing: scheme.timing(transport, environment),
+            timing: scheme.timing(environment),
             packet: environment.rate.time_for(environment.packet),
             chooser: scheme.chooser().map(Box::new),
             runs: Runs::default(),
@@ -245,9 +245,8 @@ impl RepairSender {
 
     /// A chunk is there. Gives what left the flight.
     fn settle(&mut self, sequence: u64, chunk: u32, settled: &mut Settled) {
-        let packets_of = |s: &Sending, size: u32| size.min(s.packets - chunk * size);
         let Some(sending) = self.get_mut(sequence) else { return };
-        let packets = packets_of(sending, sending.size);
+        let packets = sending.size.min(sending.packets - chunk * sending.size);
         let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) else { return };
         state.is_there = true;
         let news = state.tries == 1 && !sending.coded;
