@@ -87,3 +87,45 @@ fn the_choice_is_within_a_tenth_and_a_round_trip_of_the_best_single_scheme() {
         assert!(chosen <= best * 1.1 + RTT_US, "{mib} MiB at {loss}: {chosen} us beside {best} us, {choices:?}");
     }
 }
+
+/// Jain's index: 1 if all are equal, 1/n if one has everything.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+/// Four transfers that begin a second apart share 200 Mb/s over 50 ms, each from a host and to a host of its own, for so many
+/// seconds. Gives the bytes that each has received by then, and the share of the link that was used.
+fn share(profile: &str, loss: f64, burst: &str, seconds: u32) -> (Vec<f64>, f64) {
+    let starts = ["0 s", "1 s", "2 s", "3 s"];
+    let flows: Vec<String> = starts
+        .iter()
+        .enumerate()
+        .map(|(at, start)| format!("{{ from = {at}, to = {}, size = '8 GB', start = '{start}' }}", at + 4))
+        .collect();
+    let text = format!(
+        "name = 'shares'\n[fabric]\nkind = 'sites'\nsites = 2\nhosts_per_site = 4\nrate = '2 Gbps'\nlong_latency = '25 ms'\n\
+         long_rate = '200 Mbps'\nlong_queue = '50 ms'\nloss = {loss}\n{burst}\nloss_one_way = true\ntrimming = false\necn = false\n\
+         [profile]\nname = '{profile}'\ncongestion = 'longhaul'\n[profile.transport]\nmtu = 1344\n\
+         [workload]\nkind = 'flows'\nflows = [{}]\n[run]\ntime_limit = '{seconds} s'\n",
+        flows.join(", ")
+    );
+    let scenario = Scenario::from_text("shares", &text).unwrap_or_else(|error| panic!("{error}"));
+    let outcome = run(&scenario.check().unwrap_or_else(|error| panic!("{error}")), &Control::new());
+    let received = outcome.measurements.connections.iter().map(|stats| stats.delivered_bytes as f64).collect();
+    let used = outcome.report.links.iter().map(|tier| tier.utilisation_max).fold(0.0, f64::max);
+    (received, used)
+}
+
+#[test]
+fn connections_that_begin_one_after_the_other_share_a_long_link_whatever_it_loses() {
+    for (profile, loss, burst) in
+        [("sdr_nack", 0.0, ""), ("sdr_nack", 1e-3, ""), ("sdr_mds", 1e-2, ""), ("sdr_mds", 1e-2, "burst = '1 ms'")]
+    {
+        let (early, _) = share(profile, loss, burst, 12);
+        let (late, used) = share(profile, loss, burst, 20);
+        let gained: Vec<f64> = late.iter().zip(&early).map(|(late, early)| late - early).collect();
+        assert!(jain(&gained) >= 0.98, "{profile}, loss {loss} {burst}: {gained:?} in eight seconds");
+        assert!(used >= 0.85, "{profile}, loss {loss} {burst}: {used} of the link over all");
+    }
+}

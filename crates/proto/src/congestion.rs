@@ -7,6 +7,7 @@
 mod dcqcn;
 mod dctcp;
 mod fixed;
+mod longhaul;
 mod nscc;
 mod paced;
 mod strack;
@@ -15,6 +16,7 @@ mod swift;
 pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use fixed::{Fixed, FixedConfig};
+pub use longhaul::{LongHaul, LongHaulConfig};
 pub use nscc::{Nscc, NsccConfig};
 pub use paced::{Paced, PacedConfig};
 pub use strack::{Strack, StrackConfig};
@@ -38,6 +40,8 @@ pub struct AckSample {
     pub packets: u32,
     /// Did the packet that it describes carry CE?
     pub marked: bool,
+    /// Wire bytes that it newly tells of as lost, where the receiver counts what arrives; `None` where losses are found one by one.
+    pub lost: Option<Bytes>,
     /// Wire bytes in flight after it.
     pub in_flight: Bytes,
 }
@@ -127,6 +131,8 @@ pub enum CongestionConfig {
     Fixed(FixedConfig),
     /// A rate that never changes.
     Paced(PacedConfig),
+    /// Window control by delay for long links.
+    LongHaul(LongHaulConfig),
     /// Anything from outside.
     Custom(CongestionFactory),
 }
@@ -141,12 +147,13 @@ pub enum AnyCongestion {
     Strack(Strack),
     Fixed(Fixed),
     Paced(Paced),
+    LongHaul(LongHaul),
     Custom(Box<dyn Congestion>),
 }
 
 impl CongestionConfig {
     /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 7] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed", "paced"];
+    pub const NAMES: [&str; 8] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed", "paced", "longhaul"];
 
     /// The congestion control of that name with its default parameters.
     pub fn named(name: &str) -> Option<CongestionConfig> {
@@ -158,6 +165,7 @@ impl CongestionConfig {
             "strack" => CongestionConfig::Strack(StrackConfig::default()),
             "fixed" => CongestionConfig::Fixed(FixedConfig::default()),
             "paced" => CongestionConfig::Paced(PacedConfig::default()),
+            "longhaul" => CongestionConfig::LongHaul(LongHaulConfig::default()),
             _ => return None,
         })
     }
@@ -172,6 +180,7 @@ impl CongestionConfig {
             CongestionConfig::Strack(_) => "strack",
             CongestionConfig::Fixed(_) => "fixed",
             CongestionConfig::Paced(_) => "paced",
+            CongestionConfig::LongHaul(_) => "longhaul",
             CongestionConfig::Custom(_) => "custom",
         }
     }
@@ -186,6 +195,7 @@ impl CongestionConfig {
             CongestionConfig::Strack(c) => Some(c),
             CongestionConfig::Fixed(c) => Some(c),
             CongestionConfig::Paced(c) => Some(c),
+            CongestionConfig::LongHaul(c) => Some(c),
             CongestionConfig::Custom(_) => None,
         }
     }
@@ -193,6 +203,11 @@ impl CongestionConfig {
     /// Do connections to one destination share one window?
     pub(crate) fn is_per_destination(&self) -> bool {
         matches!(self, CongestionConfig::Nscc(c) if c.per_destination)
+    }
+
+    /// Does it steer by what a one-way connection's receiver counts? Then the receiver reports it ([`crate::letter::Heard`]).
+    pub(crate) const fn wants_counts(&self) -> bool {
+        matches!(self, CongestionConfig::LongHaul(_))
     }
 
     /// The state for one connection.
@@ -205,6 +220,7 @@ impl CongestionConfig {
             CongestionConfig::Strack(c) => AnyCongestion::Strack(Strack::new(c, environment)),
             CongestionConfig::Fixed(c) => AnyCongestion::Fixed(Fixed::new(c, environment)),
             CongestionConfig::Paced(c) => AnyCongestion::Paced(Paced::new(c, environment)),
+            CongestionConfig::LongHaul(c) => AnyCongestion::LongHaul(LongHaul::new(c, environment)),
             CongestionConfig::Custom(factory) => AnyCongestion::Custom(factory(environment)),
         }
     }
@@ -220,6 +236,7 @@ impl core::fmt::Debug for CongestionConfig {
             CongestionConfig::Strack(c) => c.fmt(f),
             CongestionConfig::Fixed(c) => c.fmt(f),
             CongestionConfig::Paced(c) => c.fmt(f),
+            CongestionConfig::LongHaul(c) => c.fmt(f),
             CongestionConfig::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -240,6 +257,7 @@ macro_rules! each {
             AnyCongestion::Strack($c) => $call,
             AnyCongestion::Fixed($c) => $call,
             AnyCongestion::Paced($c) => $call,
+            AnyCongestion::LongHaul($c) => $call,
             AnyCongestion::Custom($c) => $call,
         }
     };

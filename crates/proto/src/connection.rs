@@ -119,7 +119,12 @@ impl Connection {
     pub(crate) fn new(kind: Arc<Kind>, peer: (HostId, ConnectionId), random: Random) -> Connection {
         let (profile, environment) = (&kind.profile, &kind.environment);
         let congestion = profile.congestion.build(environment);
-        let reliability = profile.reliability.build(&profile.transport, environment);
+        let mut reliability = profile.reliability.build(&profile.transport, environment);
+        let mut receiver = profile.reliability.build_receiver(&profile.transport, environment);
+        if profile.congestion.wants_counts() {
+            reliability.count_arrivals(environment);
+            receiver.count_arrivals();
+        }
         Connection {
             window: congestion.window().0.max(kind.window_min),
             packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
@@ -142,7 +147,7 @@ impl Connection {
             reliability,
             congestion,
             path: profile.path.build(environment, random),
-            receiver: profile.reliability.build_receiver(&profile.transport, environment),
+            receiver,
             ready: false,
             idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },
             burst_path: PathId(0),

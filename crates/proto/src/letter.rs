@@ -38,6 +38,8 @@ pub enum Letter {
         /// The stretch.
         sequence: u32,
     },
+    /// What has come so far, of everything that was sent: for congestion control.
+    Heard(Heard),
     /// The receiver is done with a stretch: it takes nothing of it any more.
     Over {
         /// The stretch.
@@ -62,6 +64,24 @@ pub struct Have {
     /// The chunk that was complete last; [`u32::MAX`] if this tells nothing of it.
     pub newest: u32,
     /// For how long it has been complete, in microseconds; no more than fits.
+    pub held: u16,
+}
+
+/// How many parts have come, with a part by which the sender can tell when and how many it had sent. Ours, after the receiver reports of
+/// RFC 3550. Packed: read its fields by value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C, packed(2))]
+pub struct Heard {
+    /// The part that came last among those that left for the first time: its stretch, and which packet of the message (of the parity, for
+    /// a stretch of parity).
+    pub sequence: u32,
+    /// Its packet.
+    pub packet: u32,
+    /// Parts that had come by then, it included: all copies count, modulo 2^32.
+    pub before: u32,
+    /// Parts that have come by now.
+    pub received: u32,
+    /// For how long that part has been here, in microseconds; [`u16::MAX`] if that is too long to say.
     pub held: u16,
 }
 

@@ -47,6 +47,8 @@ pub struct Settled {
     pub packets: u32,
     /// Round trip of the packet that caused the acknowledgement, if it is known beyond doubt.
     pub rtt: Option<Span>,
+    /// Wire bytes newly known as lost, where the receiver counts what arrives.
+    pub lost: Option<Bytes>,
 }
 
 /// What a reliability wants at present.
@@ -366,6 +368,13 @@ macro_rules! each {
 }
 
 impl AnyReliability {
+    /// From now on the receiver counts what arrives, if this is a repair scheme. Called before anything else.
+    pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
+        if let AnyReliability::Repair(sender) = self {
+            sender.count_arrivals(environment);
+        }
+    }
+
     /// The next packet, with `header` bytes before its payload, leaves by `path`; and what is wanted after it. `None` if there is
     /// no next packet.
     #[inline]

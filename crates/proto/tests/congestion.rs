@@ -66,7 +66,7 @@ fn curve(policy: &mut AnyCongestion, script: &str) -> Vec<u64> {
                         "half" => i % 2 == 1,
                         other => panic!("no kind of round is called {other}"),
                     };
-                    policy.on_ack(&AckSample { now, rtt: Some(rtt), bytes, packets: 1, marked, in_flight });
+                    policy.on_ack(&AckSample { now, rtt: Some(rtt), bytes, packets: 1, marked, lost: None, in_flight });
                 }
             }
             windows.push(policy.window().0 / PACKET);

@@ -31,7 +31,15 @@ fn bare() -> StrackConfig {
 
 /// One packet acknowledged at `now`, with a queueing delay.
 fn ack(now: Time, delay: Span, marked: bool) -> AckSample {
-    AckSample { now, rtt: Some(BASE + delay), bytes: Bytes(BYTES), packets: 1, marked, in_flight: Bytes::ZERO }
+    AckSample {
+        now,
+        rtt: Some(BASE + delay),
+        bytes: Bytes(BYTES),
+        packets: 1,
+        marked,
+        lost: None,
+        in_flight: Bytes::ZERO,
+    }
 }
 
 /// A moment by which everything may change.

@@ -1,7 +1,7 @@
 //! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
 
 use proptest::prelude::*;
-use strandway_proto::letter::{Have, Letter, Missing};
+use strandway_proto::letter::{Have, Heard, Letter, Missing};
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Part, Psn, SackBits, Wait,
 };
@@ -92,6 +92,9 @@ fn letter() -> impl Strategy<Value = Letter> {
         any::<u32>().prop_map(|sequence| Letter::Ask { sequence }),
         any::<u32>().prop_map(|sequence| Letter::Unknown { sequence }),
         (any::<u32>(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
+        (any::<[u32; 4]>(), any::<u16>()).prop_map(|([sequence, packet, before, received], held)| {
+            Letter::Heard(Heard { sequence, packet, before, received, held })
+        }),
     ]
 }
 

@@ -160,6 +160,7 @@ impl Connection {
             bytes: settled.bytes,
             packets: settled.packets,
             marked,
+            lost: settled.lost,
             in_flight,
         });
         self.read_window();

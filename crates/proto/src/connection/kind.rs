@@ -50,7 +50,11 @@ impl Kind {
             CongestionConfig::Nscc(_) | CongestionConfig::Dctcp(_) | CongestionConfig::Fixed(_)
         );
         let is_custom = matches!(profile.path, PathConfig::Custom(_)) || profile.congestion.name() == "custom";
-        let keeps = mrc.is_some() || shares_window || is_custom || profile.transport.sleep_after == Span::ZERO;
+        let keeps = mrc.is_some()
+            || shares_window
+            || is_custom
+            || profile.congestion.wants_counts()
+            || profile.transport.sleep_after == Span::ZERO;
         Kind {
             retries_elsewhere: mrc.is_some(),
             shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),

@@ -98,6 +98,15 @@ macro_rules! each {
     };
 }
 
+impl AnyReceiver {
+    /// From now on the sender is told how much arrives, if this is a repair scheme. Called before anything else.
+    pub(crate) fn count_arrivals(&mut self) {
+        if let AnyReceiver::Repair(receiver) = self {
+            receiver.count_arrivals();
+        }
+    }
+}
+
 impl Receiver for AnyReceiver {
     #[inline]
     fn on_data(

@@ -1,6 +1,7 @@
 //! The receiver of a repair scheme: looks at bitmaps, acknowledges, names what is lost, and says when a message is whole or can be
 //! rebuilt.
 
+mod hearing;
 mod incoming;
 
 use super::holes::Report;
@@ -13,6 +14,7 @@ use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
 use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
 use crate::reliability::{Arrival, Invalid, Receiver};
 use crate::units::{Span, Time};
+use hearing::Hearing;
 use incoming::{Gathering, Incoming};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -69,6 +71,8 @@ pub struct RepairReceiver {
     answered: Vec<Time>,
     /// A mark has come that no letter has echoed.
     marked: bool,
+    /// Where the sender wants to know how much arrives.
+    hearing: Option<Hearing>,
     next_at: Time,
 }
 
@@ -98,8 +102,15 @@ impl RepairReceiver {
             copies: VecDeque::new(),
             answered: Vec::new(),
             marked: false,
+            hearing: None,
             next_at: Time::NEVER,
         }
+    }
+
+    /// From now on the sender is told how much arrives. Called before anything else.
+    pub(crate) fn count_arrivals(&mut self) {
+        self.timing.hold_back();
+        self.hearing = Some(Hearing::new(self.timing.report_interval(self.packet)));
     }
 
     /// What has come of a stretch that is under way.
@@ -403,6 +414,9 @@ impl Receiver for RepairReceiver {
         if flags.has(Flags::TRIMMED) {
             return Ok(Arrival::default());
         }
+        if let Some(hearing) = &mut self.hearing {
+            hearing.note(now, part, flags.has(Flags::RETRANSMITTED));
+        }
         let Part { packet, packets, parity, message, .. } = *part;
         let sequence = self.table.full(part.sequence);
         let plan = self.plan(part.plan).ok_or(Invalid::BeyondWindow)?;
@@ -465,10 +479,16 @@ impl Receiver for RepairReceiver {
     }
 
     fn deadline(&self) -> Time {
-        self.next_at
+        self.hearing.as_ref().map_or(self.next_at, |hearing| hearing.at.min(self.next_at))
     }
 
     fn on_timeout(&mut self, now: Time) {
+        if let Some(letter) = self.hearing.as_mut().and_then(|hearing| hearing.report(now)) {
+            push(&mut self.letters, letter);
+        }
+        if self.next_at > now {
+            return;
+        }
         while let Some(&(at, letter)) = self.copies.front()
             && at <= now
         {

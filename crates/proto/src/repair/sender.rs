@@ -1,5 +1,6 @@
 //! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
 
+mod flight;
 mod letters;
 mod timeouts;
 
@@ -15,6 +16,7 @@ use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::partial::{SendTable, Stretch, chunks_of, extend};
 use crate::reliability::{Invalid, Lost, Reliability, Settled};
 use crate::units::{Bytes, Span, Time};
+use flight::Flight;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -109,6 +111,8 @@ pub struct RepairSender {
     timeouts: VecDeque<(Time, u64, u32)>,
     patient: BinaryHeap<Reverse<(Time, u64, u32)>>,
     in_flight: u64,
+    /// Where the receiver counts what arrives: all that is on its way, which congestion control then looks at.
+    flight: Option<Box<Flight>>,
     /// Timeouts, a timeout apart, since the last measured round trip, and when the last one was: losses at random leave others to
     /// measure, and a path that has become longer does not.
     rounds: u8,
@@ -144,6 +148,7 @@ impl RepairSender {
             timeouts: VecDeque::new(),
             patient: BinaryHeap::new(),
             in_flight: 0,
+            flight: None,
             rounds: 0,
             last_round: Time::ZERO,
             heard: Time::ZERO,
@@ -154,6 +159,11 @@ impl RepairSender {
             failed: false,
             ask_at: Time::NEVER,
         }
+    }
+
+    /// From now on the receiver counts what arrives. Called before anything else.
+    pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
+        self.flight = Some(Box::new(Flight::new(environment.packet, environment.base_rtt)));
     }
 
     #[inline]
@@ -299,7 +309,8 @@ impl RepairSender {
 
     /// A chunk goes again; false if it does not. Where a letter says that it is lost, one that left less than a round trip ago does not.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
-        let rtt = self.base_rtt;
+        // A window that looks at delay keeps packets in a queue, for as long as round trips are measured.
+        let rtt = if self.flight.is_some() { self.base_rtt.max(self.timing.rtt) } else { self.base_rtt };
         let Some(sending) = self.get_mut(sequence) else { return false };
         let size = sending.size;
         let packets = size.min(sending.packets - chunk * size);
@@ -346,6 +357,14 @@ impl RepairSender {
         self.timeouts.clear();
         self.patient.clear();
         self.in_flight = 0;
+        if let Some(flight) = &mut self.flight {
+            flight.give_up();
+        }
+    }
+
+    /// When nothing is heard of what is on its way for so long, it is no more on its way.
+    fn silence(&self) -> Span {
+        self.timing.rto() * 2
     }
 
     /// When to give up, unless the peer gives a sign.
@@ -407,6 +426,9 @@ impl Reliability for RepairSender {
     fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes) {
         let sequence = extend(segment.psn as u32, self.first + self.out.len() as u64);
         let Some(whole) = segment.whole else { unreachable!("packets of stretches only") };
+        if let Some(flight) = &mut self.flight {
+            flight.leave(now, sequence, whole.packet, segment.again);
+        }
         // While there is something new to send, nobody owes a sign.
         if (self.rests || !segment.again) && self.heard < now {
             self.heard = now;
@@ -462,9 +484,14 @@ impl Reliability for RepairSender {
             Letter::Missing(missing) => self.on_missing(now, missing),
             Letter::Unknown { sequence } => self.on_unknown(now, self.named(*sequence)),
             Letter::Over { sequence, whole } => self.on_over(self.named(*sequence), *whole, &mut settled),
+            Letter::Heard(heard) => return self.on_heard(now, heard),
             Letter::Custom { .. } | Letter::Clear { .. } | Letter::Ask { .. } => return Err(Invalid::BeyondSent),
         }
         self.heard = self.heard.max(now);
+        if self.flight.is_some() {
+            // The counts tell how much has come, and how long it took.
+            settled = Settled { packets: settled.packets, ..Settled::default() };
+        }
         Ok(settled)
     }
 
@@ -492,13 +519,18 @@ impl Reliability for RepairSender {
         if self.ask_at <= now {
             self.ask(now);
         }
+        let timeout = self.silence();
+        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.deadline(timeout) <= now) {
+            flight.give_up();
+        }
     }
 
     fn deadline(&self) -> Time {
+        let silence = self.flight.as_ref().map_or(Time::NEVER, |flight| flight.deadline(self.silence()));
         if self.out.is_empty() {
-            return Time::NEVER;
+            return silence;
         }
-        self.next_timeout().min(self.ask_at).min(self.give_up_at())
+        self.next_timeout().min(self.ask_at).min(self.give_up_at()).min(silence)
     }
 
     fn take_lost(&mut self) -> Option<Lost> {
@@ -510,7 +542,7 @@ impl Reliability for RepairSender {
     }
 
     fn in_flight(&self) -> Bytes {
-        Bytes(self.in_flight)
+        Bytes(self.flight.as_ref().map_or(self.in_flight, |flight| flight.bytes()))
     }
 
     fn failed(&self) -> bool {

@@ -20,6 +20,8 @@ pub(crate) struct Timing {
     beta: f64,
     /// The peer may answer this late.
     late: Span,
+    /// A window may keep the sender back, for a round trip at a time.
+    is_held_back: bool,
 }
 
 fn times(span: Span, factor: f64) -> Span {
@@ -29,7 +31,7 @@ fn times(span: Span, factor: f64) -> Span {
 impl Timing {
     pub(super) fn new(rtt: Span, chunk: Span, scheme: &Scheme) -> Timing {
         let Scheme { alpha, beta, late, .. } = *scheme;
-        Timing { rtt: rtt.max(Span::from_us(1)), chunk: chunk.max(Span(1)), alpha, beta, late }
+        Timing { rtt: rtt.max(Span::from_us(1)), chunk: chunk.max(Span(1)), alpha, beta, late, is_held_back: false }
     }
 
     /// Acknowledgements are this far apart: the time of 64 chunks or a sixteenth of a round trip if that is more, but never more
@@ -43,6 +45,11 @@ impl Timing {
         Span((self.rtt.0 / 16).max(self.late.0 / 16).max(1))
     }
 
+    /// The receiver reports how much has come so often: a sixteenth of a round trip, or the time of 16 packets. Ours.
+    pub(super) fn report_interval(&self, packet: Span) -> Span {
+        self.nack_interval().max(packet * 16)
+    }
+
     /// The retransmission timeout: (1 + alpha) round trips, but no less than the acknowledgement takes. SDR-RDMA, section 4.1.
     pub(crate) fn rto(&self) -> Span {
         (self.rtt + times(self.rtt, self.alpha)).max(self.rtt + self.ack_interval() * 2) + self.late
@@ -53,9 +60,15 @@ impl Timing {
         times(self.rtt, self.beta) + self.late
     }
 
+    /// From now on a window may keep the sender back.
+    pub(super) fn hold_back(&mut self) {
+        self.is_held_back = true;
+    }
+
     /// A coded message that takes longer than expected is waited for as long as its packets come no further apart than this. Ours.
     pub(super) fn quiet(&self) -> Span {
-        Span(self.grace().0 / 2).max(self.chunk * 8)
+        let held_back = if self.is_held_back { self.rtt * 2 } else { Span::ZERO };
+        Span(self.grace().0 / 2).max(self.chunk * 8).max(held_back)
     }
 
     /// The sender of a coded message that hears nothing asks so long after the last packet left. Ours.
@@ -65,7 +78,8 @@ impl Timing {
 
     /// Without progress for so long, the rest of a message is lost (with NACKs). Ours.
     pub(super) fn tail(&self) -> Span {
-        Span(self.rtt.0 / 4) + self.late
+        let share = if self.is_held_back { 1 } else { 4 };
+        Span(self.rtt.0 / share) + self.late
     }
 
     /// A measured round trip.

@@ -6,7 +6,7 @@
 //! ```text
 //! byte 0       0xfe
 //! byte 1       version, 1
-//! bytes 2-3    which letter: 0 custom, 1 clear, 2 have, 3 recovered, 4 missing, 5 ask, 6 unknown, 7 over
+//! bytes 2-3    which letter: 0 custom, 1 clear, 2 have, 3 recovered, 4 missing, 5 ask, 6 unknown, 7 over, 8 heard
 //! bytes 4-7    connection, as the receiver numbers it
 //! bytes 8-     what the letter says, and zeros up to 34 bytes
 //!
@@ -16,12 +16,13 @@
 //! missing      sequence 4, starts 3 times 4, lengths 3 times 2
 //! ask          sequence 4; unknown the same
 //! over         sequence 4, whole 1 (0 or 1)
+//! heard        sequence 4, packet 4, before 4, received 4, held 2
 //! ```
 //!
 //! Letters between the ends of a one-way connection ("have" and those after it) may carry an echo of CE, in the top bit of bytes 2-3.
 
 use super::{Reader, WireError, bare};
-use crate::letter::{Have, Letter, Missing};
+use crate::letter::{Have, Heard, Letter, Missing};
 use crate::packet::{Flags, Header, Packet, SackBits};
 
 /// What a letter begins with.
@@ -35,6 +36,7 @@ const MISSING: u16 = 4;
 const ASK: u16 = 5;
 const UNKNOWN: u16 = 6;
 const OVER: u16 = 7;
+const HEARD: u16 = 8;
 /// The echo of CE.
 const MARKED: u16 = 0x8000;
 
@@ -51,6 +53,7 @@ const fn number(letter: &Letter) -> u16 {
         Letter::Ask { .. } => ASK,
         Letter::Unknown { .. } => UNKNOWN,
         Letter::Over { .. } => OVER,
+        Letter::Heard(_) => HEARD,
     }
 }
 
@@ -97,6 +100,10 @@ pub(super) fn encode(packet: &Packet, letter: &Letter, out: &mut Vec<u8>) -> Res
             word(sequence);
             out.push(u8::from(whole));
         }
+        Letter::Heard(heard) => {
+            [heard.sequence, heard.packet, heard.before, heard.received].into_iter().for_each(word);
+            out.extend_from_slice(&{ heard.held }.to_be_bytes());
+        }
     }
     out.resize(end, 0);
     Ok(())
@@ -135,6 +142,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                 _ => return Err(WireError::Inconsistent),
             }
         }
+        HEARD => Letter::Heard(Heard {
+            sequence: reader.u32()?,
+            packet: reader.u32()?,
+            before: reader.u32()?,
+            received: reader.u32()?,
+            held: reader.u16()?,
+        }),
         _ => return Err(WireError::Unknown),
     };
     if reader.rest.iter().any(|&byte| byte != 0) || marked && number < HAVE {

@@ -2,7 +2,8 @@
 
 use super::wire::{ONLY, Pair};
 use proptest::prelude::*;
-use strandway_proto::letter::{Have, Missing};
+use strandway_proto::congestion::CongestionConfig;
+use strandway_proto::letter::{Have, Heard, Missing};
 use strandway_proto::packet::{Flags, Header, Part, SackBits, Wait};
 use strandway_proto::partial::SEQUENCES;
 use strandway_proto::{HostId, Letter, MessageId, Packet, PathId, Profile, Span};
@@ -42,6 +43,11 @@ fn header() -> impl Strategy<Value = Header> {
         number().prop_map(|sequence| Letter::Ask { sequence }),
         number().prop_map(|sequence| Letter::Unknown { sequence }),
         (number(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
+        (sequence(), [number(), number(), number()], any::<u16>()).prop_map(
+            |(sequence, [packet, before, received], held)| {
+                Letter::Heard(Heard { sequence, packet, before, received, held })
+            }
+        ),
     ];
     prop_oneof![part, letter.prop_map(Header::Letter)]
 }
@@ -52,10 +58,15 @@ proptest! {
     #[test]
     fn nothing_that_comes_from_the_network_does_harm(
         scheme in 0usize..5,
+        counted in any::<bool>(),
         headers in prop::collection::vec((header(), 0usize..2, 0u64..3), 1..120),
     ) {
         let name = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"][scheme];
-        let mut pair = Pair::new(&Profile::preset(name).expect("a preset"));
+        let mut profile = Profile::preset(name).expect("a preset");
+        if counted {
+            profile.congestion = CongestionConfig::named("longhaul").expect("a name");
+        }
+        let mut pair = Pair::new(&profile);
         pair.post(0, 0, 300_000);
         pair.post(1, 1, 50_000);
         for (header, end, steps) in headers {

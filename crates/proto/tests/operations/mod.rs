@@ -63,6 +63,7 @@ impl CongestionOperation {
                     bytes: Bytes(bytes),
                     packets,
                     marked,
+                    lost: None,
                     in_flight: Bytes(*in_flight),
                 });
             }

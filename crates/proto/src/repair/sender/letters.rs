@@ -2,9 +2,9 @@
 
 use super::{Post, RepairSender};
 use crate::congestion::LossKind;
-use crate::letter::{Have, Letter, Missing};
+use crate::letter::{Have, Heard, Letter, Missing};
 use crate::partial::truncated;
-use crate::reliability::Settled;
+use crate::reliability::{Invalid, Settled};
 use crate::units::{Span, Time};
 
 impl RepairSender {
@@ -41,6 +41,19 @@ impl RepairSender {
         {
             self.finish_group(post, group, settled);
         }
+    }
+
+    /// The receiver tells how much has come.
+    pub(super) fn on_heard(&mut self, now: Time, heard: &Heard) -> Result<Settled, Invalid> {
+        let sequence = self.named(heard.sequence);
+        let Some(flight) = &mut self.flight else { return Err(Invalid::BeyondSent) };
+        let settled = flight.hear(now, heard, sequence)?;
+        if let Some(rtt) = settled.rtt {
+            self.timing.measured(rtt);
+            self.rounds = 0;
+        }
+        self.heard = self.heard.max(now);
+        Ok(settled)
     }
 
     /// Groups of a message are over.

@@ -1,0 +1,44 @@
+//! Counts what arrives, and tells the sender: for congestion control.
+
+use crate::letter::{Heard, Letter};
+use crate::packet::Part;
+use crate::units::{Span, Time};
+
+/// Parts that have come so far.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    /// Reports are so far apart.
+    interval: Span,
+    /// The next report.
+    pub(super) at: Time,
+    heard: Heard,
+    /// When the part that the report will name came; `None` before the first one.
+    since: Option<Time>,
+}
+
+impl Hearing {
+    pub(super) fn new(interval: Span) -> Hearing {
+        Hearing { interval, at: Time::NEVER, heard: Heard::default(), since: None }
+    }
+
+    /// A part has come, whole; `again` if it had left before.
+    pub(super) fn note(&mut self, now: Time, part: &Part, again: bool) {
+        self.heard.received = self.heard.received.wrapping_add(1);
+        if !again {
+            (self.heard.sequence, self.heard.packet) = (part.sequence, part.packet);
+            self.heard.before = self.heard.received;
+            self.since = Some(now);
+        }
+        if self.at == Time::NEVER && self.since.is_some() {
+            self.at = now + self.interval;
+        }
+    }
+
+    /// The report, if it is due.
+    pub(super) fn report(&mut self, now: Time) -> Option<Letter> {
+        let since = self.since.filter(|_| self.at <= now)?;
+        self.at = Time::NEVER;
+        let held = (now.since(since).0 / 1_000_000).min(u64::from(u16::MAX)) as u16;
+        Some(Letter::Heard(Heard { held, ..self.heard }))
+    }
+}

@@ -1,0 +1,189 @@
+//! Everything that is on its way, parity and copies included, where the receiver counts what arrives: for congestion control.
+
+use crate::letter::Heard;
+use crate::reliability::{Invalid, Settled};
+use crate::units::{Bytes, Span, Time};
+use std::collections::VecDeque;
+
+/// Packets of a run at the most. Ours.
+const RUN_MAX: u64 = 16;
+
+/// Packets that left for the first time one after the other, and what had left before them.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    sequence: u64,
+    /// The first packet, and how many follow it.
+    packet: u32,
+    more: u32,
+    /// Packets that had left by the first one, that included.
+    count: u64,
+    /// When the first one and the last one left.
+    from: Time,
+    to: Time,
+}
+
+/// Packets under way, counted from the connection's first one.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Wire bytes of a packet.
+    packet: Bytes,
+    /// Packets of a run leave no farther apart.
+    spacing: Span,
+    runs: VecDeque<Run>,
+    /// Packets that have left, and those of them that have come or are lost.
+    sent: u64,
+    resolved: u64,
+    /// Packets that have come and that are lost, as the receiver has told.
+    arrived: u64,
+    lost: u64,
+    /// When the receiver told last, or the first packet left after all was resolved.
+    heard: Time,
+}
+
+impl Flight {
+    pub(super) const fn new(packet: Bytes, base_rtt: Span) -> Flight {
+        let spacing = Span(base_rtt.0 / 1024);
+        let runs = VecDeque::new();
+        Flight { packet, spacing, runs, sent: 0, resolved: 0, arrived: 0, lost: 0, heard: Time::ZERO }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        (self.sent - self.resolved) * self.packet.0
+    }
+
+    /// A packet leaves; `again` if not for the first time.
+    pub(super) fn leave(&mut self, now: Time, sequence: u64, packet: u32, again: bool) {
+        if self.sent == self.resolved {
+            self.heard = now;
+        }
+        self.sent += 1;
+        if again {
+            return;
+        }
+        let (sent, spacing) = (self.sent, self.spacing);
+        match self.runs.back_mut() {
+            Some(run)
+                if run.sequence == sequence
+                    && sent - run.count == u64::from(run.more) + 1
+                    && packet.checked_sub(run.packet) == Some(run.more + 1)
+                    && u64::from(run.more) + 1 < RUN_MAX
+                    && now.since(run.to) <= spacing =>
+            {
+                (run.more, run.to) = (run.more + 1, now);
+            }
+            _ => self.runs.push_back(Run { sequence, packet, more: 0, count: sent, from: now, to: now }),
+        }
+    }
+
+    /// The receiver tells what has come. `sequence`: the part's stretch, in full.
+    ///
+    /// # Errors
+    /// If it names what never left.
+    pub(super) fn hear(&mut self, now: Time, heard: &Heard, sequence: u64) -> Result<Settled, Invalid> {
+        let packet = heard.packet;
+        let after = self.runs.partition_point(|run| (run.sequence, run.packet) <= (sequence, packet));
+        let Some(&run) = after.checked_sub(1).map(|at| &self.runs[at]).filter(|run| run.sequence == sequence) else {
+            // An old report that a later one has overtaken.
+            return Ok(Settled::default());
+        };
+        let steps = packet - run.packet;
+        if steps > run.more {
+            return Err(Invalid::BeyondSent);
+        }
+        let count = run.count + u64::from(steps);
+        let left = run.from + Span(run.to.since(run.from).0 / u64::from(run.more.max(1)) * u64::from(steps));
+        self.runs.drain(..after - 1);
+        self.heard = now;
+        // Copies that the network makes are no news.
+        let received = extend(heard.received, self.arrived).min(self.sent);
+        let later = u64::from(heard.received.wrapping_sub(heard.before)).min(received);
+        let arrived = received.saturating_sub(self.arrived);
+        self.arrived = self.arrived.max(received);
+        let missing = count.saturating_sub(received - later);
+        let lost = missing.saturating_sub(self.lost);
+        self.lost = self.lost.max(missing);
+        self.resolved = self.resolved.max((count + later).min(self.sent));
+        let held = Span::from_us(u64::from(heard.held));
+        let rtt = Span(now.since(left).0.saturating_sub(held.0)).max(Span::from_us(1));
+        let rtt = Some(rtt).filter(|_| heard.held < u16::MAX);
+        let bytes = |packets: u64| Bytes(packets * self.packet.0);
+        Ok(Settled { bytes: bytes(arrived), packets: arrived as u32, rtt, lost: Some(bytes(lost)) })
+    }
+
+    /// When all that is on its way counts as lost, unless the receiver tells of something.
+    pub(super) fn deadline(&self, timeout: Span) -> Time {
+        if self.sent == self.resolved { Time::NEVER } else { self.heard + timeout }
+    }
+
+    /// Nothing was heard for that long.
+    pub(super) fn give_up(&mut self) {
+        self.resolved = self.sent;
+    }
+}
+
+/// The count of which these are the low 32 bits, next to one that is known.
+fn extend(low: u32, known: u64) -> u64 {
+    let step = i64::from(low.wrapping_sub(known as u32) as i32);
+    known.saturating_add_signed(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_left_has_come_or_is_lost_or_is_under_way(
+            losses in prop::collection::vec(0u8..10, 40..400),
+            every in 1usize..30,
+            again in 2usize..50,
+        ) {
+            let mut flight = Flight::new(Bytes(1000), Span::from_ms(10));
+            let (mut received, mut before, mut newest) = (0u32, 0, None);
+            let (mut arrived, mut lost) = (0, 0);
+            let mut fresh = 0u32;
+            for (at, fate) in losses.iter().enumerate() {
+                let now = Time(at as u64 * 1_000_000_000);
+                let is_again = at % again == again - 1;
+                // Stretches of 100 packets, the first one of the count 7.
+                let (sequence, packet) = (7 + u64::from(fresh / 100), fresh);
+                flight.leave(now, sequence, packet, is_again);
+                fresh += u32::from(!is_again);
+                if *fate > 0 {
+                    received += 1;
+                    if !is_again {
+                        (newest, before) = (Some((sequence, packet, now)), received);
+                    }
+                }
+                if at % every == every - 1 && let Some((sequence, packet, left)) = newest {
+                    let heard = Heard { sequence: sequence as u32, packet, before, received, held: 0 };
+                    let now = now + Span::from_ms(20);
+                    let settled = flight.hear(now, &heard, sequence).expect("it is true");
+                    prop_assert_eq!(settled.rtt, Some(now.since(left)));
+                    arrived += settled.bytes.0 / 1000;
+                    lost += settled.lost.expect("it counts").0 / 1000;
+                    prop_assert_eq!(arrived, u64::from(received));
+                    // What came again after the newest one may have company that is lost.
+                    prop_assert!(arrived + lost + flight.bytes() / 1000 <= at as u64 + 1);
+                    prop_assert_eq!(flight.bytes() / 1000, at as u64 + 1 - flight.resolved);
+                    prop_assert_eq!(flight.resolved, arrived + lost);
+                }
+            }
+            flight.give_up();
+            prop_assert_eq!(flight.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_report_of_what_never_left_changes_nothing() {
+        let mut flight = Flight::new(Bytes(1000), Span::from_ms(10));
+        flight.leave(Time(1), 3, 0, false);
+        for (sequence, packet) in [(3, 1), (3, 40), (4, 0), (2, 0), (3, u32::MAX)] {
+            let heard = Heard { sequence, packet, before: 9, received: u32::MAX, held: 0 };
+            let told = flight.hear(Time(5), &heard, u64::from(sequence));
+            assert!(told.is_err() || told == Ok(Settled::default()), "{sequence} {packet}: {told:?}");
+            assert_eq!(flight.bytes(), 1000);
+        }
+    }
+}
