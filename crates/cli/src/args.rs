@@ -214,6 +214,7 @@ Examples:
   strandway fabric up scenarios/wire/two_planes.toml
   strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
   strandway fabric up scenarios/wire/long_link.toml          two sites joined by a delay line
+  strandway fabric up scenarios/wire/three_sites.toml        three sites; two to sixteen will do
   strandway fabric up my.toml --unshaped --set fabric.hosts=8";
 
 const FABRIC_RUN_EXAMPLES: &str = "\

@@ -31,7 +31,7 @@ pub use status::{PortStatus, Status, T1Status, status};
 pub use steps::{Step, Tool, build, change};
 
 use crate::linux::line::{Line, Reorder};
-use crate::node_file::NodeFile;
+use crate::node_file::{Far, NodeFile};
 use crate::problem::Problems;
 use crate::quantity;
 use crate::reader::Sink;
@@ -42,7 +42,7 @@ use std::net::SocketAddrV6;
 use strandway_fabric::Topology;
 use strandway_fabric::topology::Level;
 use strandway_fabric::usid::Clos;
-use strandway_proto::{Bytes, Rate, Span};
+use strandway_proto::{Bytes, HostId, Rate, Span};
 use toml::Value;
 
 /// The most hosts of a fabric on one machine. Ours: what two cores can still keep busy.
@@ -124,10 +124,24 @@ pub struct LinuxFabric {
     pub base_rtt_ns: u64,
     /// What the scenario asks for and namespaces do not do.
     pub notes: Vec<String>,
-    /// The long links between two sites, plane by plane, each in the T1 of that number: between it and T0 1 is a delay line. Empty
-    /// for a fabric that is one place.
+    /// The long links, plane by plane and pair by pair of sites, each in the T1 of that number: between it and the site with the
+    /// higher number is a delay line. Empty for a fabric that is one place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<Line>,
+    /// How far sites are from each other and their hosts among themselves; empty for a fabric that is one place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+}
+
+/// The way between hosts of two sites, or of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The sites, in order.
+    pub sites: [u16; 2],
+    /// Bits per second of its slowest stage, all planes and parallel links together.
+    pub rate: u64,
+    /// Round trip without queueing, in nanoseconds.
+    pub base_rtt_ns: u64,
 }
 
 /// When a switch port marks (ECN), by the bytes that wait as a packet joins them.
@@ -225,11 +239,7 @@ impl LinuxFabric {
             let what = "has three tiers; a source route over namespaces has two".into();
             file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
         }
-        if topology.sites() > 2 {
-            let what = "are more than the two that a delay line joins".into();
-            file("fabric.sites", &topology.sites(), what, "write 2, or leave it out");
-        }
-        let t1s = if topology.sites() > 0 { shape.leaf_bundle } else { shape.spines };
+        let t1s = t1s(topology);
         if shape.leaf_bundle > 1 && topology.sites() == 0 {
             let what = "parallel links cannot be told apart by micro segments".into();
             file("fabric.bundle", &shape.leaf_bundle, what, "leave it out and write more `spines`");
@@ -245,7 +255,12 @@ impl LinuxFabric {
         let namespaces = shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + t1s as usize);
         if shape.hosts <= HOSTS_MAX && namespaces > NAMESPACES_MAX {
             let what = format!("hosts and switches would be {namespaces} namespaces; {NAMESPACES_MAX} is the most");
-            file("fabric", &"", what, "write fewer hosts, planes or spines");
+            let remedy = if topology.sites() > 0 {
+                "write fewer sites, hosts, planes or parallel links"
+            } else {
+                "write fewer hosts, planes or spines"
+            };
+            file("fabric", &"", what, remedy);
         }
         let rates = [topology.level(0).rate, topology.level(1).rate];
         let reorder = match options.reorder.as_deref().map(Reorder::parse) {
@@ -261,8 +276,9 @@ impl LinuxFabric {
             other => other.and_then(Result::ok),
         };
         let shaped_rates = if topology.sites() > 0 { &rates[..1] } else { &rates[..] };
-        if topology.sites() > 0 && rates[1] > LINE_RATE_MAX && !options.unshaped {
-            let what = format!("{} is faster than a delay line carries; {LINE_RATE_MAX} is the most", rates[1]);
+        let fastest = topology.long_queues().map(|long| long.level.rate).max();
+        if let Some(rate) = fastest.filter(|rate| *rate > LINE_RATE_MAX && !options.unshaped) {
+            let what = format!("{rate} is faster than a delay line carries; {LINE_RATE_MAX} is the most");
             file("fabric.long_rate", &"", what, "write \"1 Gbps\", or pass --unshaped for as fast as it goes");
         }
         if let Some(rate) = shaped_rates.iter().find(|rate| **rate > RATE_MAX).filter(|_| !options.unshaped) {
@@ -275,7 +291,7 @@ impl LinuxFabric {
         let profile = experiment.profile();
         let derived = &experiment.derived;
         let payload = profile.transport.mtu;
-        let narrowest = Rate(topology.narrowest(0, topology.leaves() - 1).0 * u64::from(shape.planes));
+        let narrowest = Rate(widest(topology).0 * u64::from(shape.planes));
         let node_rate = if options.unshaped { derived.rate.0.min(UNSHAPED_RATE.0) } else { narrowest.0 };
         let shaped = |rate: Rate| (!options.unshaped).then_some(rate.0);
         let fabric = LinuxFabric {
@@ -303,6 +319,7 @@ impl LinuxFabric {
             base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
             notes: notes(&scenario, &experiment, options),
             lines: lines::of(&experiment, options.unshaped, reorder),
+            ways: ways(&experiment, node_rate),
         };
         // What the limits above let through fits micro segments.
         let clos = fabric.clos();
@@ -312,12 +329,22 @@ impl LinuxFabric {
 
     /// Its addresses.
     pub fn clos(&self) -> Clos {
-        Clos::new(self.t1s, self.hosts_per_t0).expect("numbers of a checked fabric")
+        let clos = match self.t1s_per_pair() {
+            0 => Clos::new(self.t1s, self.hosts_per_t0),
+            per_pair => Clos::of_sites(self.t0s(), per_pair, self.hosts_per_t0),
+        };
+        clos.expect("numbers of a checked fabric")
     }
 
     /// T0 switches of each plane.
     pub fn t0s(&self) -> u16 {
         self.hosts.div_ceil(self.hosts_per_t0)
+    }
+
+    /// T1 switches of each plane, hence long links, between two sites; 0 for a fabric that is one place.
+    fn t1s_per_pair(&self) -> u16 {
+        let pairs = self.t0s() * (self.t0s() - 1) / 2;
+        if self.lines.is_empty() { 0 } else { self.t1s / pairs }
     }
 
     /// All hosts, then the switches plane by plane.
@@ -330,14 +357,12 @@ impl LinuxFabric {
         nodes
     }
 
-    /// The delay line at a port, if there is one: between a T1 and T0 1, where sites are joined.
-    pub(crate) fn line_at(&self, port: &Port) -> Option<usize> {
-        let (plane, t1) = match (port.node, port.peer) {
-            (Node::T0(p, 1), Node::T1(_, j)) | (Node::T1(p, j), Node::T0(_, 1)) => (p, j),
-            _ => return None,
+    /// Is there a delay line at this port? It is between the T1 of a long link and the site with the higher number.
+    pub(crate) fn is_at_line(&self, port: &Port) -> bool {
+        let ((Node::T0(_, t0), Node::T1(_, t1)) | (Node::T1(_, t1), Node::T0(_, t0))) = (port.node, port.peer) else {
+            return false;
         };
-        let number = usize::from(plane) * usize::from(self.t1s) + usize::from(t1);
-        (number < self.lines.len()).then_some(number)
+        self.clos().joined(t1).is_some_and(|(_, high)| t0 == high)
     }
 
     /// Do its switch ports mark or trim?
@@ -377,9 +402,11 @@ impl LinuxFabric {
             Node::T0(p, i) => {
                 let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i);
                 let down = below.map(|h| port(format!("h{h}"), Node::Host(h), p));
-                down.chain((0..self.t1s).map(|j| port(format!("u{j}"), Node::T1(p, j), p))).collect()
+                down.chain(self.clos().t1s_of(i).map(|j| port(format!("u{j}"), Node::T1(p, j), p))).collect()
             }
-            Node::T1(p, _) => (0..self.t0s()).map(|i| port(format!("d{i}"), Node::T0(p, i), p)).collect(),
+            Node::T1(p, j) => {
+                self.clos().t0s_of(j, self.t0s()).map(|i| port(format!("d{i}"), Node::T0(p, i), p)).collect()
+            }
         }
     }
 
@@ -400,7 +427,22 @@ impl LinuxFabric {
             base_rtt: Span(self.base_rtt_ns * 1000),
             trimming: self.trimming,
             srv6: Some(clos),
+            distances: self.distances(clos.t0_of(host)),
         }
+    }
+
+    /// How far the hosts of each site are from those of this one.
+    fn distances(&self, site: u16) -> Vec<Far> {
+        let far = |way: &Way| {
+            let other = way.sites.into_iter().find(|other| *other != site).unwrap_or(site);
+            let first = other * self.hosts_per_t0;
+            Far {
+                hosts: [first, first + self.hosts_per_t0 - 1],
+                rate: Rate(way.rate),
+                base_rtt: Span(way.base_rtt_ns * 1000),
+            }
+        };
+        self.ways.iter().filter(|way| way.sites.contains(&site)).map(far).collect()
     }
 
     /// Does the name of a switch say its plane, where there are several?
@@ -447,6 +489,20 @@ impl LinuxFabric {
     }
 }
 
+/// T1 switches of each plane: spines; of sites one for each long link.
+pub(crate) fn t1s(topology: &Topology) -> u32 {
+    let sites = topology.sites();
+    let bundle = topology.shape().leaf_bundle;
+    if sites > 0 { sites * (sites - 1) / 2 * bundle } else { topology.shape().spines }
+}
+
+/// The rate in one plane of the widest way between two hosts of different leaves, or of any two if there is one leaf.
+fn widest(topology: &Topology) -> Rate {
+    let leaves = topology.leaves();
+    let pairs = (1..leaves).flat_map(|high| (0..high).map(move |low| (low, high)));
+    pairs.map(|(low, high)| topology.narrowest(low, high)).max().unwrap_or(topology.narrowest(0, 0))
+}
+
 /// The scenario at the rate that the options ask for.
 ///
 /// # Errors
@@ -485,6 +541,23 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
         }
     }
     Ok(())
+}
+
+/// The ways within each site and between each two, as the simulator knows them but over cables as short as those between namespaces.
+/// None is faster than a node.
+fn ways(experiment: &crate::Experiment, node_rate: u64) -> Vec<Way> {
+    let topology = &experiment.plan.topology;
+    let control = Bytes(u64::from(experiment.profile().transport.control));
+    let (packet, sites, per_site) = (experiment.derived.packet, topology.sites(), topology.shape().hosts_per_leaf);
+    let way = |a: u32, b: u32| {
+        let long = topology.rtt_between(packet, control, HostId(a * per_site), HostId(b * per_site));
+        Way {
+            sites: [a as u16, b as u16],
+            rate: (topology.narrowest(a, b).0 * u64::from(topology.planes())).min(node_rate),
+            base_rtt_ns: (long.0 - topology.level(0).latency.0 * 4 + SOFTWARE_RTT.0) / 1000,
+        }
+    };
+    (0..sites).flat_map(|b| (0..=b).map(move |a| (a, b))).map(|(a, b)| way(a, b)).collect()
 }
 
 /// The simulator's base round trip, but over cables as short as those between namespaces.

@@ -6,6 +6,7 @@ mod clock;
 mod config;
 pub mod copy;
 mod deadlines;
+mod distance;
 pub mod doctor;
 mod error;
 pub mod frame;
@@ -24,6 +25,7 @@ mod socket;
 mod watch;
 
 pub use config::{CONTROL_DSCP, Config, PLANES_MAX, Protection, Waiting};
+pub use distance::Distance;
 pub use error::{Error, Reason};
 pub use handshake::Secret;
 pub use memory::{KEYS_MAX, Region, RemoteRegion};

@@ -167,9 +167,11 @@ impl Target {
             if fabric.ports(a).iter().any(|port| port.peer == b) {
                 return Ok((a, b));
             }
-            Err(format!(
-                "`{text}`: no link joins these two; T0s are linked to all T1s of their plane and to their hosts"
-            ))
+            let linked = match fabric.lines.is_empty() {
+                true => "all T1s of their plane",
+                false => "the T1s of their own long links",
+            };
+            Err(format!("`{text}`: no link joins these two; T0s are linked to {linked} and to their hosts"))
         };
         let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's']);
         match parts[..] {

@@ -15,10 +15,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
+use strandway_fabric::topology::SitesShape;
 use strandway_fabric::{LinkId, Topology};
 use strandway_proto::Time;
 
-/// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before T0 1.
+/// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before the T0 of the site with the
+/// higher number.
 pub(crate) const ENDS: [&str; 2] = ["x", "y"];
 
 /// How long a process may take to begin or to end.
@@ -36,11 +38,11 @@ pub struct LineStatus {
     pub plane: u8,
     /// Its number among those of the plane: that of the T1 that it is in.
     pub t1: u16,
-    /// What went from site 0 to site 1, and back.
+    /// What went from the site with the lower number to the other one, and back.
     pub ways: [Carried; 2],
 }
 
-/// The delay lines of an experiment's long links, plane by plane.
+/// The delay lines of an experiment's long links, plane by plane and pair by pair of sites.
 pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
     let plan = &experiment.plan;
     let topology = &plan.topology;
@@ -55,8 +57,9 @@ pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorde
     let mut lines = Vec::new();
     for (link, ends) in topology.long_links().filter(|(_, ends)| ends.up) {
         let Some(long) = topology.long_link_of(&ends) else { continue };
+        let [low, high] = [ends.from, ends.to].map(|node| topology.describe(node).1);
         lines.push((
-            ends.plane,
+            (ends.plane, SitesShape::pair(low, high), link),
             Line {
                 name: topology.link_name(link),
                 latency_ns: long.level.latency.0 / 1000,
@@ -68,7 +71,7 @@ pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorde
             },
         ));
     }
-    lines.sort_by_key(|(plane, _)| *plane);
+    lines.sort_by_key(|(place, _)| *place);
     lines.into_iter().map(|(_, line)| line).collect()
 }
 

@@ -6,7 +6,7 @@ use crate::linux::lines::{self, is_carried};
 use crate::linux::run::{prepare, set_failures};
 use crate::linux::state::{State, netns};
 use crate::linux::status::status;
-use crate::linux::{LinuxError, LinuxFabric, Node};
+use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, WireProgress};
 use crate::{Experiment, NodeFile};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -81,8 +81,7 @@ pub fn live(
 fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
     let shape = experiment.plan.topology.shape();
     let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
-    let t1s = if fabric.lines.is_empty() { shape.spines } else { shape.leaf_bundle };
-    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s);
+    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s(&experiment.plan.topology));
     // With one T0, how many hosts it could have matters to nobody.
     if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
         return Ok(());

@@ -18,8 +18,8 @@ pub struct Probed {
     pub arrived: u32,
 }
 
-/// Every host sends to the host that is half the fabric further and to the next one below its own T0, over every plane
-/// and every T1.
+/// Every host sends to the next one below its own T0, to the host that is half the fabric further, and between sites to a host of
+/// every other site: over every plane and every T1 that is linked to both.
 ///
 /// # Errors
 /// If the fabric is not there or its namespaces cannot be entered.
@@ -44,7 +44,12 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
         let neighbour = below.clone().find(|h| *h > from).or_else(|| below.clone().next());
         let far = (from + (fabric.t0s() / 2).max(1) * fabric.hosts_per_t0) % (fabric.t0s() * fabric.hosts_per_t0);
         let far = (far..fabric.hosts).next().filter(|h| clos.t0_of(*h) != t0).or_else(|| (t0 != 0).then_some(0));
-        for to in [neighbour, far].into_iter().flatten().filter(|to| *to != from) {
+        let site = |t0: u16| t0 * fabric.hosts_per_t0 + from % fabric.hosts_per_t0;
+        let far: Vec<u16> = match fabric.lines.is_empty() {
+            true => far.into_iter().collect(),
+            false => (0..fabric.t0s()).filter(|other| *other != t0).map(site).collect(),
+        };
+        for to in neighbour.into_iter().chain(far).filter(|to| *to != from) {
             for plane in 0..fabric.planes {
                 for entropy in 0..u32::from(clos.paths(from, to)) {
                     let t1 = clos.t1_of(from, to, entropy);

@@ -420,11 +420,80 @@ fn two_sites_become_delay_lines_in_the_switches_between_them() {
     assert!(lines(&steps, "sw-t1-p0-0", Tool::Tc).is_empty(), "the line shapes");
 }
 
+/// Three sites with two parallel links between each two; that between 1 and 2 is another one.
+const THREE_SITES: &str = "[fabric]\nkind = \"sites\"\nsites = 3\nhosts_per_site = 1\nbundle = 2\nrate = \"200 Mbps\"\n\
+    long_latency = \"10 ms\"\nlong_rate = \"50 Mbps\"\nloss = 0.01\n[[fabric.long_links]]\nbetween = [2, 1]\nlong_rate = \"80 Mbps\"\n\
+    long_latency = \"20 ms\"\nloss = 0.02\nburst = \"2 ms\"\nloss_one_way = true\n[profile]\nname = \"mrc\"\n[workload]\nsize = \"1 MB\"\n";
+
+#[test]
+fn every_pair_of_three_sites_has_switches_and_lines_of_its_own() {
+    let fabric = of(THREE_SITES, &PLAIN, &Options::default()).expect("a fabric");
+    assert_eq!((fabric.hosts, fabric.t0s(), fabric.t1s, fabric.nodes().len()), (3, 3, 6, 12));
+    // The widest way: two links of 80 Mb/s.
+    assert_eq!((fabric.host_rate, fabric.node_rate), (Some(200_000_000), 160_000_000));
+    let lines_of = |t1: u16| {
+        let line = &fabric.lines[usize::from(t1)];
+        (line.name.as_str(), line.latency_ns / 1_000_000, line.loss.map(|loss| (loss.share, loss.burst_ns)))
+    };
+    assert_eq!(lines_of(0), ("site0->site1", 10, [(0.01, None); 2]));
+    assert_eq!(lines_of(3), ("site0->site2#1", 10, [(0.01, None); 2]));
+    // Losses of one direction begin at the site that is named first.
+    assert_eq!(lines_of(4), ("site1->site2", 20, [(0.0, None), (0.02, Some(2_000_000))]));
+    let names = |node| fabric.ports(node).into_iter().map(|port| port.name).collect::<Vec<_>>();
+    assert_eq!(names(Node::T0(0, 0)), ["h0", "u0", "u1", "u2", "u3"]);
+    assert_eq!(names(Node::T0(0, 2)), ["h2", "u2", "u3", "u4", "u5"]);
+    assert_eq!(
+        (names(Node::T1(0, 3)), names(Node::T1(0, 5))),
+        (vec!["d0".into(), "d2".into()], vec!["d1".into(), "d2".into()])
+    );
+    let steps = build(&fabric);
+    let site1 = lines(&steps, "sw-t0-p0-1", Tool::Ip);
+    assert!(site1.iter().any(|line| line == "route replace fcbb:bb00:2004::/48 via fe80::2004 dev u4 metric 100"));
+    assert!(
+        site1.iter().all(|line| !line.contains("fcbb:bb00:2002::")),
+        "no link leads to the switch of others: {site1:#?}"
+    );
+    // A site's switch hands lines whole frames where they are at its end, and so does the switch of the link at the other one.
+    assert_eq!(lines(&steps, "sw-t0-p0-1", Tool::Ethtool).len(), 2);
+    assert_eq!(lines(&steps, "sw-t0-p0-2", Tool::Ethtool).len(), 4);
+    assert_eq!(lines(&steps, "sw-t1-p0-3", Tool::Ethtool), ["-K d2 tx off sg off tso off gso off gro off"]);
+    let node = fabric.node_file(2);
+    assert_eq!(NodeFile::from_text("h2.toml", &node.to_string()), Ok(node.clone()));
+    assert_eq!(node.srv6.map(|clos| (clos.per_pair, clos.paths(0, 2))), Some((2, 2)));
+    // To site 0 two links of 50 Mb/s, 10 ms away; to site 1 two of 80 Mb/s, 20 ms away; at home neither.
+    let far: Vec<_> = node
+        .distances
+        .iter()
+        .map(|far| (far.hosts[0], far.rate.0 / 1_000_000, far.base_rtt.0 / 1_000_000_000))
+        .collect();
+    assert_eq!(far, [(0, 100, 21), (1, 160, 40), (2, 160, 0)]);
+    let said = Target::parse(&fabric, "link:p0:t0-0:t1-5").expect_err("of sites 1 and 2");
+    assert!(said.contains("the T1s of their own long links"), "{said}");
+    assert!(Target::parse(&fabric, "link:p0:t0-2:t1-5").is_ok());
+}
+
+#[test]
+fn sixteen_sites_are_a_fabric() {
+    let fabric = of(THREE_SITES, &["fabric.sites=16", "fabric.bundle=1"], &Options::default()).expect("a fabric");
+    assert_eq!((fabric.nodes().len(), fabric.lines.len()), (16 + 16 + 120, 120));
+    let named: BTreeSet<&str> = fabric.lines.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(named.len(), 120);
+    for (t1, line) in (0..).zip(&fabric.lines) {
+        let (low, high) = fabric.clos().joined(t1).expect("a pair");
+        assert_eq!(line.name, format!("site{low}->site{high}"));
+    }
+}
+
 #[test]
 fn what_delay_lines_cannot_be_is_refused() {
     let reorder = |text: &str| Options { reorder: Some(text.into()), ..Options::default() };
     let cases = [
-        (TWO_SITES, "fabric.sites=3", Options::default(), "more than the two that a delay line joins"),
+        (
+            TWO_SITES,
+            "fabric.sites=10",
+            Options::default(),
+            "would be 220 namespaces; 200 is the most; write fewer sites",
+        ),
         (TWO_SITES, "fabric.long_rate=40 Gbps", Options::default(), "faster than a delay line carries; 2 Gbps"),
         (TWO_SITES, "fabric.loss=0", reorder("often"), "is no share and time; write a share and a time, say 1%:200us"),
         (TWO_SITES, "fabric.loss=0", reorder("2:1 ms"), "is no share"),
