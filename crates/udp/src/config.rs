@@ -7,6 +7,7 @@ use crate::handshake::Secret;
 use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
+use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
@@ -49,16 +50,12 @@ const IP_UDP: u32 = 48;
 /// Payload bytes of a full packet, at the least and at the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
-/// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
-pub const CONTROL_DSCP: u8 = 48;
 /// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
 const OPERATIONS_MAX: usize = 16_384;
 /// For so long a host may not come to read its sockets, and loses nothing for it: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
 /// How long a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
 const PACKET_LIFE: Span = Span::from_ms(1000);
-/// Planes of a node at the most.
-pub const PLANES_MAX: usize = 8;
 
 /// Everything a [`crate::Node`] needs to know. [`Config::new`] gives defaults; fields may be changed.
 #[derive(Clone, Debug)]

@@ -24,7 +24,7 @@ mod shards;
 mod socket;
 mod watch;
 
-pub use config::{CONTROL_DSCP, Config, PLANES_MAX, Protection, Waiting};
+pub use config::{Config, Protection, Waiting};
 pub use distance::Distance;
 pub use error::{Error, Reason};
 pub use handshake::Secret;
@@ -34,3 +34,4 @@ pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use session::SessionCounters;
 pub use shards::{AcceptingAny, Shards, shard_addresses};
+pub use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};

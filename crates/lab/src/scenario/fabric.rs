@@ -1,13 +1,13 @@
 //! `[fabric]`: shape, rates and latencies, routing, and what the switches do otherwise than the profile wants.
 
 use crate::import::htsim;
-use crate::quantity::Size;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::faults::Faults;
 use crate::scenario::sites;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
+use strandway_fabric::quantity::Size;
 use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};

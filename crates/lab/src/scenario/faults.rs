@@ -1,10 +1,10 @@
 //! `[[faults]]`: what breaks, and when.
 
 use crate::problem::nearest;
-use crate::quantity;
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
+use strandway_fabric::quantity;
 use strandway_fabric::topology::LinkEnds;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::rng::{Random, StreamKind};

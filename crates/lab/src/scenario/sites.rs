@@ -3,10 +3,10 @@
 use super::fabric::{COUNT_MAX, HOSTS_MAX, levels, planes};
 use super::faults::{FaultNote, Faults, burst_of};
 use crate::light::Rule;
-use crate::quantity::{self, Size};
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
+use strandway_fabric::quantity::{self, Size};
 use strandway_fabric::topology::{Level, LongLink, SITES_MAX, SitesShape};
 use strandway_fabric::{LinkId, Topology};
 use strandway_proto::units::{Bytes, Rate, Span, Time};

@@ -1,10 +1,10 @@
 //! What is broken on purpose, and what that means for each port.
 
-use crate::linux::queue::WHOLE;
-use crate::linux::{LinuxFabric, Node, Port};
-use crate::quantity;
+use crate::queue::WHOLE;
+use crate::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
+use strandway_fabric::quantity;
 
 /// How targets are written.
 const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \

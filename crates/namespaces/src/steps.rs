@@ -1,9 +1,9 @@
 //! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
 
-use crate::linux::failure::{Failures, PortState};
-use crate::linux::lines::{ENDS, whole_frames};
-use crate::linux::queue::{Object, Queue, WHOLE, burst, loss, queue};
-use crate::linux::{LinuxFabric, Node, Port};
+use crate::failure::{Failures, PortState};
+use crate::lines::{ENDS, whole_frames};
+use crate::queue::{Object, Queue, WHOLE, burst, loss, queue};
+use crate::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};

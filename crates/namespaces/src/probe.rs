@@ -1,6 +1,6 @@
 //! Sends one datagram over every path between pairs of hosts and tells which arrived.
 
-use crate::linux::run::LinuxError;
+use crate::run::LinuxError;
 use serde::Serialize;
 
 /// What became of the datagrams over one way.
@@ -31,7 +31,7 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     /// Nothing arrives any more after so long: thousands of times what a packet takes.
     const SILENCE: Duration = Duration::from_millis(200);
 
-    let fabric = crate::linux::state::State::standing(name)?.fabric;
+    let fabric = crate::state::State::standing(name)?.fabric;
     let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
     let silence = SILENCE + Duration::from_nanos(longest);
     let clos = fabric.clos();
@@ -100,15 +100,15 @@ fn read(
 }
 
 /// A socket of a host, bound to its own address: what it receives was addressed to just that when it arrived.
-fn socket(fabric: &crate::linux::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
-    use crate::linux::Node;
-    use crate::linux::state::netns;
+fn socket(fabric: &crate::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
+    use crate::Node;
+    use crate::state::netns;
 
     let path = netns(&fabric.namespace(Node::Host(host)));
     let address = fabric.clos().host(host);
     // A thread that enters a namespace stays there; a socket stays where it was made.
     let made = std::thread::spawn(move || -> std::io::Result<std::net::UdpSocket> {
-        crate::linux::live::enter(&path)?;
+        crate::state::move_into(&path)?;
         let socket = std::net::UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;
         Ok(socket)

@@ -1,11 +1,10 @@
 //! The long links of a fabric: what they are, and the process that carries them while the fabric stands.
 
-use crate::Experiment;
-use crate::linux::LinuxError;
-use crate::linux::line::{Carried, End, Line, Losses, Reorder, carry};
-use crate::linux::state::{State, folder, netns};
-use crate::linux::steps::{Step, Tool};
-use crate::linux::{LinuxFabric, Node};
+use crate::LinuxError;
+use crate::line::{Carried, End, Line, Losses, Reorder, carry};
+use crate::state::{State, folder, netns};
+use crate::steps::{Step, Tool};
+use crate::{LinuxFabric, Node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::topology::SitesShape;
-use strandway_fabric::{LinkId, Topology};
+use strandway_fabric::{LinkId, Plan, Topology};
 use strandway_proto::Time;
 
 /// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before the T0 of the site with the
@@ -42,9 +41,8 @@ pub struct LineStatus {
     pub ways: [Carried; 2],
 }
 
-/// The delay lines of an experiment's long links, plane by plane and pair by pair of sites.
-pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
-    let plan = &experiment.plan;
+/// The delay lines of a plan's long links, plane by plane and pair by pair of sites.
+pub fn lines_of(plan: &Plan, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
     let topology = &plan.topology;
     let loss = |link: LinkId| {
         let faults = plan.faults.iter().filter(|fault| fault.links.contains(&link) && is_constant_loss(fault));
