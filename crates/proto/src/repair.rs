@@ -12,6 +12,7 @@ mod code;
 mod holes;
 mod layout;
 pub mod model;
+mod policy;
 mod receiver;
 mod sender;
 mod timers;
@@ -93,6 +94,16 @@ parameters! {
         late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }
 }
+
+/// The parameters of one kind of erasure code: of a maximum-distance-separable one, or of XOR.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coded<const MDS: bool>(pub SdrCodeConfig);
+
+/// XOR's parameters.
+pub type SdrXorConfig = Coded<false>;
+
+/// Reed-Solomon's parameters.
+pub type SdrMdsConfig = Coded<true>;
 
 impl SdrCodeConfig {
     /// The code of these parameters. Connections cannot be opened with parameters that make none.
