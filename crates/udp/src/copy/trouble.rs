@@ -3,9 +3,24 @@
 use rustix::io::Errno;
 use std::fmt;
 
-/// Why a file, folder or link was not copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Trouble {
+/// Makes the cases, and the list of them in the order of their numbers, which begin at 1.
+macro_rules! troubles {
+    ($($(#[doc = $what:literal])+ $Trouble:ident,)+) => {
+        /// Why a file, folder or link was not copied.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Trouble {
+            $($(#[doc = $what])+ $Trouble,)+
+            /// Anything else: the number of the error.
+            Other(u16),
+        }
+
+        use Trouble::{$($Trouble,)+ Other};
+
+        const ALL: &[Trouble] = &[$($Trouble),+];
+    };
+}
+
+troubles! {
     /// The path is empty, absolute, or has `.`, `..`, an empty name or NUL in it.
     BadPath,
     /// A name has more than 255 bytes, or the path 4,096 or more.
@@ -44,37 +59,7 @@ pub enum Trouble {
     Version,
     /// The file or folder is gone.
     Missing,
-    /// Anything else: the number of the error.
-    Other(u16),
 }
-
-use Trouble::{
-    BadPath, Busy, Changed, Denied, Full, IsDirectory, LinkLeaves, Mismatch, Missing, NameTooLong, NoMemory, NoOpenat2,
-    NotDirectory, Other, ReadOnly, Reserved, Special, Symlink, TooLarge, Version,
-};
-
-/// All but [`Trouble::Other`], in the order of their numbers, which begin at 1.
-const ALL: [Trouble; 19] = [
-    BadPath,
-    NameTooLong,
-    Reserved,
-    Full,
-    ReadOnly,
-    Denied,
-    IsDirectory,
-    NotDirectory,
-    Symlink,
-    LinkLeaves,
-    Busy,
-    Mismatch,
-    Changed,
-    Special,
-    TooLarge,
-    NoOpenat2,
-    NoMemory,
-    Version,
-    Missing,
-];
 
 impl Trouble {
     /// As a message carries it: its number, or 256 and the number of the system's error.
