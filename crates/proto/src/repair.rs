@@ -141,7 +141,7 @@ impl Plan {
     }
 }
 
-/// What a scheme is, in one: the receiver's and the sender's half are made of it.
+/// A scheme: the receiver's and the sender's half are made of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scheme {
     pub(crate) alpha: f64,
@@ -199,7 +199,7 @@ impl Scheme {
         }
     }
 
-    /// Whoever chooses, if there is a choice.
+    /// The chooser, if there is a choice.
     fn chooser(&self) -> Option<choice::Chooser> {
         let Plans::Auto(SdrAutoConfig { tail, group, reorder, beta, alpha, .. }) = self.plans else { return None };
         Some(choice::Chooser::new(tail, alpha, beta, reorder, group))

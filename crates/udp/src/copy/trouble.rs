@@ -43,7 +43,7 @@ troubles! {
     LinkLeaves,
     /// Another copy is writing the file.
     Busy,
-    /// What the server has written has another hash than what the client has read.
+    /// The bytes that the server has written have another hash than those that the client has read.
     Mismatch,
     /// The file changed while it was read.
     Changed,
@@ -70,7 +70,7 @@ impl Trouble {
         }
     }
 
-    /// What a message carries; `None` if there is no such number.
+    /// The trouble that a message's number stands for; `None` if there is no such number.
     pub(super) fn numbered(number: u16) -> Option<Trouble> {
         match number {
             256.. => Some(Other(number - 256)),
@@ -78,7 +78,7 @@ impl Trouble {
         }
     }
 
-    /// What the system said of a call below the server's directory, or at the client.
+    /// The trouble that an error of the system means, below the server's directory or at the client.
     pub(super) fn of(error: Errno) -> Trouble {
         match error {
             Errno::NOSPC | Errno::DQUOT => Full,
