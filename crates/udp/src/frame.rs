@@ -49,10 +49,11 @@
 //! Decoding checks every bound, never panics and allocates nothing.
 
 use core::fmt;
-pub use strandway_fabric::datagram::TRIMMED;
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
+
+pub use strandway_fabric::datagram::TRIMMED;
 
 /// The version of this layout; a datagram of another one is refused.
 pub const VERSION: u8 = 2;
