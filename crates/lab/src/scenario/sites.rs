@@ -1,7 +1,8 @@
 //! `[fabric]` with `kind = "sites"`: places joined by long links, with distance, rate, queue and loss of their own.
 
-use super::fabric::{COUNT_MAX, HOSTS_MAX, levels, planes};
+use super::fabric::HOSTS_MAX;
 use super::faults::{FaultNote, Faults, burst_of};
+use super::shapes::{COUNT_MAX, levels, planes};
 use crate::light::Rule;
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
