@@ -1,6 +1,6 @@
 -- Wireshark dissector for the captures that `strandway run --pcap` writes: UEC, STrack, MRC and RoCEv2.
 --
--- Layouts are those of crates/proto/src/wire/{uec,strack,mrc,rocev2}.rs inside the frames of crates/proto/src/wire/frame.rs.
+-- Layouts are those of crates/proto/src/wire/{uec,strack,mrc,rocev2,letter,part}.rs inside the frames of crates/proto/src/wire/frame.rs.
 -- Only frames between addresses of the simulator's prefix (fd53:7472:616e::/48) are taken; all others go where they
 -- would go without this file. Made for Wireshark and tshark 4.0 and later; install as README.md beside this file says.
 
@@ -40,12 +40,30 @@ local f = {
     port_status = ProtoField.uint32("strandway.port_status", "Ports that are up", base.HEX),
     opcode = ProtoField.uint8("strandway.opcode", "Opcode", base.HEX),
     qp = ProtoField.uint32("strandway.qp", "Destination queue pair"),
+    letter = ProtoField.string("strandway.letter", "Letter"),
+    sequence = ProtoField.uint32("strandway.sequence", "Sequence number of the stretch"),
+    packet = ProtoField.uint32("strandway.packet", "Packet within the message"),
+    packets = ProtoField.uint32("strandway.packets", "Packets of the message"),
+    tail = ProtoField.uint32("strandway.tail", "Payload bytes of the message's last packet"),
+    plan = ProtoField.uint8("strandway.plan", "Plan by which the message is cut and coded"),
+    first = ProtoField.uint32("strandway.first", "First receive"),
+    count = ProtoField.uint32("strandway.count", "Receives"),
+    chunks_below = ProtoField.uint32("strandway.chunks.below", "All chunks below this one are here"),
+    chunks_base = ProtoField.uint32("strandway.chunks.base", "Chunk of bit 0"),
+    chunks = ProtoField.uint64("strandway.chunks", "Chunks that are here, from there on", base.HEX),
+    newest = ProtoField.uint32("strandway.newest", "Chunk that was complete last"),
+    held = ProtoField.uint32("strandway.held", "For how long, in us"),
+    parts_before = ProtoField.uint32("strandway.parts.before", "Parts that had come with that one"),
+    parts = ProtoField.uint32("strandway.parts", "Parts that have come"),
+    missing = ProtoField.string("strandway.missing", "Missing chunks"),
+    whole = ProtoField.bool("strandway.whole", "Whole, rather than given up"),
+    words = ProtoField.string("strandway.words", "Words of a program"),
     flags = ProtoField.string("strandway.flags", "Flags"),
 }
 -- One-bit facts, in the order of `Flags` in crates/proto/src/packet.rs.
 local FLAGS = {
     "ack_request", "retransmitted", "last", "trimmed", "trimmed_at_last_hop", "marked", "probe_answer", "hole", "ce",
-    "always_skip",
+    "always_skip", "parity",
 }
 local flag_fields = {}
 for _, name in ipairs(FLAGS) do
@@ -293,9 +311,87 @@ local function rocev2(tvb, tree)
     return packet
 end
 
+-- Letters and parts of messages of one-way connections look the same in every format; the first byte tells.
+local LETTER, PART = 0xfe, 0xd1
+local LETTER_BYTES, PART_BYTES = 34, 28
+local LETTERS = { [0] = "custom", "clear", "have", "recovered", "missing", "ask", "unknown", "over", "heard" }
+local PART_FLAGS = { "parity", "last", "retransmitted", "ack_request" }
+
+local function letter(tvb, tree)
+    if tvb:len() < LETTER_BYTES then return nil, short end
+    local name = LETTERS[tvb(2, 2):bitfield(1, 15)]
+    if tvb(1, 1):uint() ~= 1 or not name then return nil, unknown end
+    local packet = { type = "letter", header = LETTER_BYTES, flags = { marked = tvb(2, 1):bitfield(0, 1) == 1 } }
+    tree:add(f.connection, tvb(4, 4))
+    tree:add(f.letter, tvb(2, 2), name)
+    if name == "custom" then
+        local words = {}
+        for i = 0, 3 do words[#words + 1] = tostring(tvb(12 + 4 * i, 4):uint()) end
+        tree:add(f.number, tvb(8, 2))
+        tree:add(f.words, tvb(12, 16), table.concat(words, " "))
+        packet.info = string.format("%s %d: %s", name, tvb(8, 2):uint(), table.concat(words, " "))
+        return packet
+    elseif name == "clear" then
+        tree:add(f.first, tvb(8, 4))
+        tree:add(f.count, tvb(12, 4))
+        packet.info = string.format("%s first=%d count=%d", name, tvb(8, 4):uint(), tvb(12, 4):uint())
+        return packet
+    end
+    tree:add(f.sequence, tvb(8, 4))
+    packet.info = string.format("%s sequence=%d", name, tvb(8, 4):uint())
+    if name == "have" or name == "recovered" then
+        tree:add(f.chunks_below, tvb(12, 4))
+        tree:add(f.chunks_base, tvb(16, 4))
+        tree:add(f.chunks, tvb(20, 8))
+        tree:add(f.newest, tvb(28, 4))
+        tree:add(f.held, tvb(32, 2))
+        packet.info = packet.info .. string.format(" below=%d", tvb(12, 4):uint())
+    elseif name == "missing" then
+        local runs = {}
+        for i = 0, 2 do
+            local start, length = tvb(12 + 4 * i, 4):uint(), tvb(24 + 2 * i, 2):uint()
+            if length > 0 then runs[#runs + 1] = string.format("%d+%d", start, length) end
+        end
+        tree:add(f.missing, tvb(12, 18), table.concat(runs, " "))
+        packet.info = packet.info .. " " .. table.concat(runs, " ")
+    elseif name == "heard" then
+        tree:add(f.packet, tvb(12, 4))
+        tree:add(f.parts_before, tvb(16, 4))
+        tree:add(f.parts, tvb(20, 4))
+        tree:add(f.held, tvb(24, 2))
+        packet.info = packet.info .. string.format(" packet=%d parts=%d", tvb(12, 4):uint(), tvb(20, 4):uint())
+    elseif name == "over" then
+        tree:add(f.whole, tvb(12, 1), tvb(12, 1):uint() == 1)
+    end
+    return packet
+end
+
+local function part(tvb, tree)
+    if tvb:len() < PART_BYTES then return nil, short end
+    local bits = tvb(1, 1):uint()
+    if bits > 15 or tvb(8, 1):bitfield(0, 6) ~= 0 then return nil, unknown end
+    local packet = { type = "part", header = PART_BYTES, flags = flags_of(bits, PART_FLAGS, {}), length = tvb(2, 2):uint() }
+    tree:add(f.length, tvb(2, 2))
+    tree:add(f.connection, tvb(4, 4))
+    tree:add(f.sequence, tvb(8, 4))
+    tree:add(f.message, tvb(12, 4))
+    tree:add(f.packet, tvb(16, 4))
+    tree:add(f.packets, tvb(20, 4))
+    tree:add(f.tail, tvb(24, 2))
+    tree:add(f.plan, tvb(26, 1))
+    packet.info = string.format("sequence=%d message=%d packet=%d of %d length=%d", tvb(8, 4):uint(), tvb(12, 4):uint(),
+        tvb(16, 4):uint(), tvb(20, 4):uint(), packet.length)
+    return packet
+end
+
+-- The reader of a packet that looks the same in every format, if it is one.
+local function common(tvb)
+    return tvb:len() > 0 and ({ [LETTER] = letter, [PART] = part })[tvb(0, 1):uint()] or nil
+end
+
 -- Adds what every format has: hosts, path, flags, size in the simulator.
 local function finish(tvb, tree, packet, around)
-    local is_data = packet.type == "data"
+    local is_data = packet.type == "data" or packet.type == "part"
     if is_data then
         packet.flags.trimmed = around.dscp == DSCP_TRIMMED or around.dscp == DSCP_TRIMMED_AT_LAST_HOP
         packet.flags.trimmed_at_last_hop = around.dscp == DSCP_TRIMMED_AT_LAST_HOP
@@ -319,13 +415,13 @@ local function finish(tvb, tree, packet, around)
     return table.concat(names, ", ")
 end
 
-local NAMES = { uec = "UEC", strack = "STrack", mrc = "MRC", rocev2 = "RoCEv2" }
+local NAMES = { uec = "UEC", strack = "STrack", mrc = "MRC", rocev2 = "RoCEv2", common = "Strandway" }
 
 -- Dissects a packet of the simulator; `read` reads the transport header. Gives the bytes it took.
 local function dissect(tvb, pinfo, tree, format, around, read)
     local subtree = tree:add(strandway, tvb(), "Strandway, " .. NAMES[format])
     subtree:add(f.format, NAMES[format]):set_generated()
-    local packet, wrong = read(tvb, subtree, format)
+    local packet, wrong = (common(tvb) or read)(tvb, subtree, format)
     if not packet then
         subtree:add_proto_expert_info(wrong)
         return tvb:len()
@@ -347,6 +443,9 @@ local infiniband = ports:get_dissector(4791)
 local shared = Proto("strandway_4791", "Strandway: MRC and RoCEv2")
 function shared.dissector(tvb, pinfo, tree)
     local around = outer(pinfo)
+    if around and common(tvb) then
+        return dissect(tvb, pinfo, tree, "common", around)
+    end
     if around and tvb:len() > 1 and tvb(1, 1):bitfield(4, 4) == 1 then
         return dissect(tvb, pinfo, tree, "mrc", around, mrc)
     end

@@ -1,8 +1,8 @@
-//! What is measured, behind one trait: ours, and other people's.
+//! The codecs that are measured, behind one trait: ours, and other people's.
 
 use strandway_erasure::{Code, Decoder, Encoder, Kernel, Pieces};
 
-/// What a codec is asked to do with a group.
+/// The work that a codec does with a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     /// Make the parity.

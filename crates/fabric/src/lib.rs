@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+pub mod datagram;
 pub mod fault;
 pub mod loss;
 pub mod measure;
 pub mod plan;
+pub mod quantity;
 pub mod tally;
 pub mod topology;
 pub mod usid;

@@ -21,6 +21,9 @@
 //! makes the consumed words add up to zero in one's complement; then one checksum is right at both ends (the trick is
 //! that of RFC 6296, section 3.2).
 //!
+//! Usually every T1 is linked to every T0 of its plane. Between sites each pair of T0s has T1s of its own ([`Clos::of_sites`]),
+//! one per parallel long link, and no other T0 is linked to them.
+//!
 //! ```
 //! use strandway_fabric::usid::Clos;
 //!
@@ -30,6 +33,7 @@
 //! assert_eq!(clos.describe(path), "plane 0, T0 0 -> T1 1 -> T0 1 -> host 2");
 //! ```
 
+use crate::topology::SitesShape;
 use core::fmt;
 use core::net::Ipv6Addr;
 
@@ -61,6 +65,9 @@ pub struct Clos {
     pub block: u32,
     /// T1 switches of each plane, 1 to [`SWITCHES_MAX`].
     pub t1s: u16,
+    /// T1 switches that each pair of T0s has for itself, numbered in the order of [`SitesShape::pairs`]; 0 where every T1 is
+    /// linked to every T0.
+    pub per_pair: u16,
     /// Hosts below each T0 switch; host `h` is below T0 `h / hosts_per_t0` of every plane.
     pub hosts_per_t0: u16,
     /// Paths are checksum-neutral; without it the sender has to leave UDP checksums out.
@@ -81,6 +88,13 @@ pub enum ClosError {
         /// How many there may be.
         most: u16,
     },
+    /// The T1 switches are not so many for every pair of T0 switches.
+    Pairs {
+        /// T1 switches of a plane.
+        t1s: u16,
+        /// Those that each pair should have.
+        per_pair: u16,
+    },
     /// Addresses of this block mean something else already: unspecified, loopback, link-local or multicast ones.
     Block(u32),
 }
@@ -91,6 +105,12 @@ impl fmt::Display for ClosError {
             ClosError::None(what) => write!(f, "a fabric needs at least one of: {what}"),
             ClosError::TooMany { what, count, most } => {
                 write!(f, "{count} {what} do not fit a micro segment, which tells {most} apart")
+            }
+            ClosError::Pairs { t1s, per_pair } => {
+                write!(
+                    f,
+                    "{t1s} T1 switches of a plane are not {per_pair} for each pair of T0 switches (1, 3, 6, 10 ... pairs)"
+                )
             }
             ClosError::Block(block) => {
                 write!(f, "{:x}:{:x}::/32 cannot be a block of micro segments", block >> 16, block & 0xffff)
@@ -107,9 +127,21 @@ impl Clos {
     /// # Errors
     /// If a number is zero or does not fit its words.
     pub fn new(t1s: u16, hosts_per_t0: u16) -> Result<Clos, ClosError> {
-        let clos = Clos { block: BLOCK, t1s, hosts_per_t0, neutral: true };
+        let clos = Clos { block: BLOCK, t1s, per_pair: 0, hosts_per_t0, neutral: true };
         clos.check()?;
         Ok(clos)
+    }
+
+    /// The same for so many sites of one T0 per plane, with `per_pair` T1s between each two of them.
+    ///
+    /// # Errors
+    /// If a number is zero or does not fit its words.
+    pub fn of_sites(sites: u16, per_pair: u16, hosts_per_t0: u16) -> Result<Clos, ClosError> {
+        within("T1 switches of a pair", u32::from(per_pair), SWITCHES_MAX)?;
+        let pairs = u32::from(sites) * u32::from(sites.saturating_sub(1)) / 2;
+        let t1s = pairs.saturating_mul(u32::from(per_pair));
+        within("T1 switches of a plane", t1s, SWITCHES_MAX)?;
+        Ok(Clos { per_pair, ..Clos::new(t1s as u16, hosts_per_t0)? })
     }
 
     /// Are block and numbers such that addresses can be made of them?
@@ -122,7 +154,12 @@ impl Clos {
             return Err(ClosError::Block(self.block));
         }
         within("T1 switches of a plane", u32::from(self.t1s), SWITCHES_MAX)?;
-        within("hosts below a T0", u32::from(self.hosts_per_t0), HOSTS_MAX)
+        within("hosts below a T0", u32::from(self.hosts_per_t0), HOSTS_MAX)?;
+        let last = self.joined(self.t1s - 1);
+        if last.is_some_and(|(low, high)| high - low != 1 || !self.t1s.is_multiple_of(self.per_pair)) {
+            return Err(ClosError::Pairs { t1s: self.t1s, per_pair: self.per_pair });
+        }
+        Ok(())
     }
 
     /// Do so many planes and hosts fit?
@@ -133,7 +170,39 @@ impl Clos {
         self.check()?;
         within("planes", planes, PLANES_MAX)?;
         within("hosts", hosts, HOSTS_MAX)?;
-        within("T0 switches of a plane", hosts.div_ceil(u32::from(self.hosts_per_t0)), SWITCHES_MAX)
+        within("T0 switches of a plane", hosts.div_ceil(u32::from(self.hosts_per_t0)), self.t0s_max())
+    }
+
+    /// T0 switches of a plane at the most: those that words tell apart, or those that T1s of pairs join.
+    fn t0s_max(&self) -> u16 {
+        self.joined(self.t1s.saturating_sub(1)).map_or(SWITCHES_MAX, |(_, high)| high + 1)
+    }
+
+    /// The two T0s that a T1 joins; `None` where every T1 is linked to every T0.
+    pub fn joined(&self, t1: u16) -> Option<(u16, u16)> {
+        let mut low = t1.checked_div(self.per_pair)?;
+        let mut high = 1;
+        while low >= high {
+            low -= high;
+            high += 1;
+        }
+        Some((low, high))
+    }
+
+    /// The T1s that a T0 is linked to.
+    pub fn t1s_of(&self, t0: u16) -> impl Iterator<Item = u16> + '_ {
+        (0..self.t1s).filter(move |&t1| self.joined(t1).is_none_or(|(low, high)| t0 == low || t0 == high))
+    }
+
+    /// The T0s, of so many, that a T1 is linked to.
+    pub fn t0s_of(&self, t1: u16, t0s: u16) -> impl Iterator<Item = u16> + '_ {
+        let joined = self.joined(t1);
+        (0..t0s).filter(move |&t0| joined.is_none_or(|(low, high)| t0 == low || t0 == high))
+    }
+
+    /// Ways between two T0s of a plane.
+    pub fn paths_between_t0s(&self) -> u16 {
+        if self.per_pair == 0 { self.t1s } else { self.per_pair }
     }
 
     /// A host's own address: what packets for it arrive with, and what it binds its sockets to.
@@ -148,7 +217,7 @@ impl Clos {
     pub fn host_of(&self, address: Ipv6Addr) -> Option<u16> {
         let (block, words) = split(address);
         let host = words[0] & 0x0fff;
-        let fits = host / self.hosts_per_t0.max(1) < SWITCHES_MAX;
+        let fits = host / self.hosts_per_t0.max(1) < self.t0s_max();
         (block == self.block && words[0] & 0xf000 == HOST && fits).then_some(host)
     }
 
@@ -157,15 +226,19 @@ impl Clos {
         host / self.hosts_per_t0
     }
 
-    /// Ways from one host to another within a plane: one below the same T0, else one per T1.
+    /// Ways from one host to another within a plane: one below the same T0, else one per T1 that is linked to both.
     pub fn paths(&self, from: u16, to: u16) -> u16 {
-        if self.t0_of(from) == self.t0_of(to) { 1 } else { self.t1s }
+        if self.t0_of(from) == self.t0_of(to) { 1 } else { self.paths_between_t0s() }
     }
 
     /// The T1 switch that an entropy value picks for this pair; `None` below the same T0, where there is no choice.
     pub fn t1_of(&self, from: u16, to: u16, entropy: u32) -> Option<u16> {
-        let paths = self.paths(from, to);
-        (self.t0_of(from) != self.t0_of(to)).then(|| (entropy % u32::from(paths)) as u16)
+        let (a, b) = (self.t0_of(from), self.t0_of(to));
+        if a == b {
+            return None;
+        }
+        let first = if self.per_pair == 0 { 0 } else { SitesShape::pair(a.into(), b.into()) as u16 * self.per_pair };
+        Some(first + (entropy % u32::from(self.paths_between_t0s())) as u16)
     }
 
     /// The address to send to: over this plane, and over the T1 that the entropy value picks, modulo the number of
@@ -181,7 +254,8 @@ impl Clos {
         }
     }
 
-    /// The address that leads over this T1 and back to the sender: tells whether half of a path works, without a peer.
+    /// The address that leads over this T1, one that the sender's T0 is linked to, and back to the sender: tells whether half of
+    /// a path works, without a peer.
     ///
     /// # Panics
     /// If plane, host or T1 do not fit ([`Clos::holds`]).
@@ -355,24 +429,25 @@ impl SwitchTable {
         SwitchTable { block, own, routes }
     }
 
-    /// A T0 switch of a fabric of so many hosts. Ports: its hosts in order, from 0; then the T1s, from
-    /// [`Clos::hosts_per_t0`].
+    /// A T0 switch of a fabric of so many hosts. Ports: its hosts in order, from 0; then those T1s that it is linked to, each at
+    /// [`Clos::hosts_per_t0`] plus its number.
     ///
     /// # Panics
     /// If plane or numbers do not fit ([`Clos::holds`]).
     pub fn t0(clos: &Clos, plane: u8, t0: u16, hosts: u16) -> SwitchTable {
         let below = (0..hosts).filter(|h| clos.t0_of(*h) == t0);
         let hosts = below.map(|h| (clos.host_word(h), h % clos.hosts_per_t0));
-        let routes = hosts.chain((0..clos.t1s).map(|t1| (clos.t1(plane, t1), clos.hosts_per_t0 + t1))).collect();
+        let up = clos.t1s_of(t0).map(|t1| (clos.t1(plane, t1), clos.hosts_per_t0 + t1));
+        let routes = hosts.chain(up).collect();
         SwitchTable::new(clos.block, vec![(clos.t0(plane, t0), 1), (clos.t0_neutral(plane, t0), 2)], routes)
     }
 
-    /// A T1 switch below which there are so many T0s, at the ports of the same numbers.
+    /// A T1 switch of a fabric of so many T0s; those that it is linked to are at the ports of the same numbers.
     ///
     /// # Panics
     /// If plane or numbers do not fit ([`Clos::holds`]).
     pub fn t1(clos: &Clos, plane: u8, t1: u16, t0s: u16) -> SwitchTable {
-        let routes = (0..t0s).map(|t0| (clos.t0(plane, t0), t0)).collect();
+        let routes = clos.t0s_of(t1, t0s).map(|t0| (clos.t0(plane, t0), t0)).collect();
         SwitchTable::new(clos.block, vec![(clos.t1(plane, t1), 1)], routes)
     }
 

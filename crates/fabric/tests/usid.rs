@@ -120,6 +120,12 @@ fn what_does_not_fit_is_refused() {
     assert!(said(clos.holds(1, 4097)).starts_with("4097 hosts"));
     assert!(said(Clos { hosts_per_t0: 1, ..clos }.holds(1, 257)).starts_with("257 T0 switches"));
     assert!(Clos::new(257, 1).is_err() && Clos::new(0, 1).is_err() && Clos::new(1, 0).is_err());
+    let sites = Clos::of_sites(16, 2, 4).expect("240 T1s");
+    assert_eq!((sites.holds(1, 64), sites.t1s_of(3).count()), (Ok(()), 30));
+    assert!(said(sites.holds(1, 65)).contains("17 T0 switches of a plane do not fit"), "there are 16 sites");
+    assert!(said(Clos { t1s: 239, ..sites }.check()).contains("are not 2 for each pair"));
+    assert!(said(Clos { t1s: 238, ..sites }.check()).contains("are not 2 for each pair"));
+    assert!(Clos::of_sites(16, 3, 4).is_err() && Clos::of_sites(1, 1, 4).is_err() && Clos::of_sites(3, 0, 4).is_err());
     for block in [0, 1, 0xfe80_0000, 0xff1e_0000] {
         assert_eq!(Clos { block, ..clos }.check(), Err(ClosError::Block(block)));
     }
@@ -167,7 +173,7 @@ proptest! {
         a: u16, b: u16, entropy: u32, neutral: bool, low in 0u32..0x200_0000,
     ) {
         let block = if low % 2 == 0 { BLOCK } else { 0xfc00_0000 | low };
-        let clos = Clos { block, t1s, hosts_per_t0, neutral };
+        let clos = Clos { block, t1s, per_pair: 0, hosts_per_t0, neutral };
         let hosts = wanted.min(hosts_per_t0 * 256);
         let (plane, from, to) = (plane % planes, a % hosts, b % hosts);
         let fabric = Fabric::new(clos, planes, hosts);
@@ -192,10 +198,33 @@ proptest! {
     }
 
     #[test]
+    fn sites_reach_each_other_over_the_t1s_of_their_pair(
+        sites in 2u16..=16, per_pair in 1u16..=2, hosts_per_site in 1u16..=5, plane in 0u8..2, a: u16, b: u16, entropy: u32,
+    ) {
+        let clos = Clos::of_sites(sites, per_pair, hosts_per_site).expect("fits");
+        let hosts = sites * hosts_per_site;
+        let (from, to) = (a % hosts, b % hosts);
+        let sent = clos.path(plane, from, to, entropy);
+        let walk = Fabric::new(clos, 2, hosts).walk(plane, from, sent);
+        let (stops, arrived) = walk.map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let (here, there) = (from / hosts_per_site, to / hosts_per_site);
+        prop_assert_eq!((&stops[0], stops.last()), (&Stop::T0(here), Some(&Stop::Host(to))));
+        if here != there {
+            let (low, high) = (here.min(there), here.max(there));
+            let t1 = (high * (high - 1) / 2 + low) * per_pair + (entropy % u32::from(per_pair)) as u16;
+            prop_assert_eq!(clos.joined(t1), Some((low, high)));
+            prop_assert_eq!(&stops[1..3], &[Stop::T1(t1), Stop::T0(there)]);
+        }
+        prop_assert_eq!((arrived, clos.host_of(arrived)), (clos.host(to), Some(to)));
+        // A host of a site that is not there has no path, hence no number.
+        prop_assert_eq!(clos.host_of(clos.host(hosts)), None);
+    }
+
+    #[test]
     fn probes_come_back_over_the_t1_that_they_name(
         t1s in 1u16..=64, hosts_per_t0 in 1u16..=16, hosts in 1u16..=256, plane in 0u8..2, a: u16, b: u16, neutral: bool,
     ) {
-        let clos = Clos { block: BLOCK, t1s, hosts_per_t0, neutral };
+        let clos = Clos { block: BLOCK, t1s, per_pair: 0, hosts_per_t0, neutral };
         let (from, t1) = (a % hosts, b % t1s);
         let sent = clos.probe(plane, from, t1);
         let walk = Fabric::new(clos, 2, hosts).walk(plane, from, sent);

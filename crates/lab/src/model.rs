@@ -64,7 +64,7 @@ impl std::str::FromStr for Scheme {
     }
 }
 
-/// What may be varied, a row for each value.
+/// The quantities that may be varied, a row for each value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Vary {
@@ -96,7 +96,7 @@ impl Vary {
         }
     }
 
-    /// What an axis of it is called, and what its values are divided by there.
+    /// The name of its axis, and the unit that values are divided by there.
     pub(crate) fn axis(self) -> (&'static str, f64) {
         match self {
             Vary::Size => ("size, MiB", 1_048_576.0),
@@ -119,7 +119,7 @@ impl Vary {
     }
 }
 
-/// What is asked, as it is written. By default a message of 128 MiB over 3,750 km of vacuum at 400 Gb/s, as in most of the paper's figures.
+/// A question, as it is written. By default a message of 128 MiB over 3,750 km of vacuum at 400 Gb/s, as in most of the paper's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inquiry {
     /// Bytes of the message, or of the buffer of an all-reduce: `"128 MiB"`.
@@ -136,7 +136,7 @@ pub struct Inquiry {
     pub loss: String,
     /// Payload of a packet: `"4096 B"`.
     pub payload: String,
-    /// What a packet has on the wire besides its payload: `"170 B"`.
+    /// Bytes of a packet on the wire besides its payload: `"170 B"`.
     pub header: String,
     /// Packets of a chunk.
     pub chunk: u64,
@@ -150,7 +150,7 @@ pub struct Inquiry {
     pub sites: Option<String>,
     /// The schemes that are compared.
     pub schemes: Vec<Scheme>,
-    /// What is varied.
+    /// The quantity that is varied.
     pub vary: Option<Vary>,
     /// Its values; the usual ones if there are none.
     pub values: Vec<String>,
@@ -193,7 +193,7 @@ pub struct Answers {
     pub format: u32,
     /// Version of the program.
     pub version: String,
-    /// What was varied.
+    /// The quantity that was varied.
     pub vary: Option<Vary>,
     /// One row, or one per value.
     pub rows: Vec<Answer>,
@@ -239,7 +239,7 @@ pub struct Answer {
     pub best_p999: Best,
 }
 
-/// What one scheme takes.
+/// The times of one scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct SchemeFacts {
     /// Its name.
@@ -254,7 +254,7 @@ pub struct SchemeFacts {
     pub p999_slowdown: f64,
     /// The probability that the code does not suffice somewhere; absent without one.
     pub fallback: Option<f64>,
-    /// What goes over the wire beyond the data, parity and retransmissions, as a share of the data.
+    /// Parity and retransmissions on the wire, as a share of the data.
     pub overhead: f64,
 }
 
@@ -328,7 +328,7 @@ impl Inquiry {
         command
     }
 
-    /// Where the value of what is varied is written.
+    /// The field of the quantity that is varied.
     fn place(&mut self, vary: Vary) -> &mut String {
         match vary {
             Vary::Size => &mut self.size,

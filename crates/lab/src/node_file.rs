@@ -6,13 +6,13 @@ use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
-use strandway_fabric::usid::{BLOCK, Clos, HOSTS_MAX, SWITCHES_MAX};
+use strandway_fabric::usid::{BLOCK, Clos, ClosError, HOSTS_MAX, SWITCHES_MAX};
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Config, PLANES_MAX, Routes};
+use strandway_udp::{Config, Distance, PLANES_MAX, Routes};
 use toml::{Table, Value};
 
 /// The sections of a node file.
-const SECTIONS: [&str; 2] = ["node", "srv6"];
+const SECTIONS: [&str; 3] = ["node", "srv6", "distance"];
 
 /// Payload bytes of a packet at the most: what a UDP datagram holds, less the longest headers.
 const PAYLOAD_MAX: u64 = 65_000;
@@ -45,6 +45,19 @@ pub struct NodeFile {
     pub trimming: bool,
     /// How addresses are made of paths; none where the network picks paths itself.
     pub srv6: Option<Clos>,
+    /// Hosts that are nearer than `base_rtt`, or behind slower links.
+    pub distances: Vec<Far>,
+}
+
+/// How far some hosts of the fabric are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// The first and the last of them.
+    pub hosts: [u16; 2],
+    /// The rate of the slowest stage of the way, all planes together.
+    pub rate: Rate,
+    /// Round trip without queueing, software included.
+    pub base_rtt: Span,
 }
 
 impl NodeFile {
@@ -80,6 +93,11 @@ impl NodeFile {
         config.trimming = self.trimming;
         if let Some(clos) = self.srv6 {
             config.routes = Routes::Srv6 { clos, host: self.host };
+            let distance = |far: &Far| {
+                let [first, last] = far.hosts.map(|host| clos.host(host));
+                Distance { peers: first..=last, rate: far.rate, base_rtt: far.base_rtt }
+            };
+            config.distances = self.distances.iter().map(distance).collect();
         }
         Ok(config)
     }
@@ -140,6 +158,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
         section.wrong("base_rtt", "no round trip takes no time", "write, say, \"200 us\"");
     }
     let trimming = section.flag("trimming").unwrap_or(false);
+    let distances = distances(sink, root, rate, base_rtt);
     let (host, planes) = (host.map(|h| h as u16), planes.unwrap_or_default());
     if let (Some(host), Some(Some(clos))) = (host, &srv6) {
         belongs(&section, clos, host, &planes);
@@ -149,7 +168,66 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let name = name.unwrap_or_else(|| format!("h{host}"));
     let payload = payload as u32;
     let (rate, srv6) = (rate?, srv6.flatten());
-    Some(NodeFile { name, host, hosts, planes, devices, key, profile, payload, rate, base_rtt, trimming, srv6 })
+    Some(NodeFile {
+        name,
+        host,
+        hosts,
+        planes,
+        devices,
+        key,
+        profile,
+        payload,
+        rate,
+        base_rtt,
+        trimming,
+        srv6,
+        distances,
+    })
+}
+
+/// `[[distance]]`: hosts, and the way to them. The way is no faster or longer than that of `[node]`.
+fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -> Vec<Far> {
+    let Some(value) = root.get("distance") else { return Vec::new() };
+    let tables: Option<Vec<&Table>> = value.as_array().and_then(|items| items.iter().map(Value::as_table).collect());
+    let Some(tables) = tables else {
+        sink.add("distance", show(value), "must be a list of tables", "write [[distance]] above each");
+        return Vec::new();
+    };
+    if !root.contains_key("srv6") {
+        sink.add("distance", "", "names hosts, which have addresses in a fabric alone", "add [srv6], or leave it out");
+    }
+    let mut all = Vec::new();
+    for (i, table) in tables.into_iter().enumerate() {
+        let section = Section::new(sink, format!("distance[{i}]"), Some(table));
+        let host = |key| section.count(key, 0, u64::from(HOSTS_MAX) - 1).map(|host| host as u16);
+        let (first, last) = (host("first"), host("last"));
+        let (rate, base_rtt) = (section.rate("rate"), section.span("base_rtt"));
+        for (key, there, example) in [
+            ("first", first.is_some(), "2"),
+            ("last", last.is_some(), "3"),
+            ("rate", rate.is_some(), "\"100 Mbps\""),
+            ("base_rtt", base_rtt.is_some(), "\"20 ms\""),
+        ] {
+            if !there && !section.has(key) {
+                section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = {example}"));
+            }
+        }
+        if rate.is_some_and(|rate| rate.0 == 0 || rate_max.is_some_and(|most| rate > most)) {
+            section.wrong(
+                "rate",
+                "is zero, or more than node.rate",
+                "give the slowest link's, and the fastest way's in [node]",
+            );
+        }
+        if base_rtt.is_some_and(|rtt| rtt == Span::ZERO || rtt > rtt_max) {
+            section.wrong("base_rtt", "is zero, or more than node.base_rtt", "give the longest way's in [node]");
+        }
+        section.finish();
+        if let (Some(first), Some(last), Some(rate), Some(base_rtt)) = (first, last, rate, base_rtt) {
+            all.push(Far { hosts: [first, last], rate, base_rtt });
+        }
+    }
+    all
 }
 
 /// Is the host one of the fabric, and are its planes its own address?
@@ -211,6 +289,7 @@ fn srv6(section: Section<'_>) -> Option<Clos> {
         block
     });
     let mut numbers = [None, None];
+    let per_pair = section.count("t1s_per_pair", 0, u64::from(SWITCHES_MAX)).unwrap_or(0) as u16;
     for (number, key) in numbers.iter_mut().zip(["t1s", "hosts_per_t0"]) {
         let most = if key == "t1s" { SWITCHES_MAX } else { HOSTS_MAX };
         *number = section.count(key, 1, u64::from(most)).map(|n| n as u16);
@@ -220,11 +299,15 @@ fn srv6(section: Section<'_>) -> Option<Clos> {
     }
     let neutral = section.flag("neutral").unwrap_or(true);
     let clos = match (block, numbers) {
-        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => Some(Clos { block, t1s, hosts_per_t0, neutral }),
+        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => Some(Clos { block, t1s, per_pair, hosts_per_t0, neutral }),
         _ => None,
     };
-    if let Some(Err(said)) = clos.map(|clos| clos.check()) {
-        section.wrong("block", said, "write \"fcbb:bb00::/32\"");
+    match clos.map(|clos| clos.check()) {
+        Some(Err(said @ ClosError::Pairs { .. })) => {
+            section.wrong("t1s_per_pair", said, "write the number of parallel long links, or leave it out");
+        }
+        Some(Err(said)) => section.wrong("block", said, "write \"fcbb:bb00::/32\""),
+        _ => {}
     }
     section.finish();
     clos
@@ -267,8 +350,15 @@ impl fmt::Display for NodeFile {
             writeln!(f, "\n[srv6]")?;
             writeln!(f, "block = \"{}/32\"", clos.locator(0))?;
             writeln!(f, "t1s = {}", clos.t1s)?;
+            if clos.per_pair > 0 {
+                writeln!(f, "t1s_per_pair = {}", clos.per_pair)?;
+            }
             writeln!(f, "hosts_per_t0 = {}", clos.hosts_per_t0)?;
             writeln!(f, "neutral = {}", clos.neutral)?;
+        }
+        for Far { hosts: [first, last], rate, base_rtt } in &self.distances {
+            writeln!(f, "\n[[distance]]\nfirst = {first}\nlast = {last}")?;
+            writeln!(f, "rate = \"{} bps\"\nbase_rtt = \"{} ps\"", rate.0, base_rtt.0)?;
         }
         Ok(())
     }
@@ -308,6 +398,13 @@ neutral = true
         let few = NodeFile { hosts: Some(4), ..node.clone() };
         assert!(few.peer(3).is_some() && few.peer(4).is_none(), "there are four hosts");
         assert_eq!(NodeFile::from_text("h2.toml", &few.to_string()).expect("its own text"), few);
+        let rtt = Span::from_us(120);
+        let far =
+            NodeFile { distances: vec![Far { hosts: [0, 1], rate: Rate(50_000_000), base_rtt: rtt }], ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &far.to_string()).expect("its own text"), far);
+        let told = far.config(Some(&[1; 32])).expect("a key").distances;
+        let peers = "fcbb:bb00:3000::".parse().expect("host 0")..="fcbb:bb00:3001::".parse().expect("host 1");
+        assert_eq!(told, [Distance { peers, rate: Rate(50_000_000), base_rtt: rtt }]);
         let plain = NodeFile { srv6: None, ..node };
         assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
     }
@@ -340,6 +437,22 @@ neutral = true
             ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
             ("t1s = 2", "t1s = 300", "srv6.t1s = 300: must be at most 256"),
             ("t1s = 2", "", "srv6.t1s: is missing"),
+            (
+                "[srv6]",
+                "[[distance]]\nfirst = 0\nrate = \"1 Gbps\"\n[srv6]",
+                "distance[0].last: is missing; write, say, last = 3",
+            ),
+            ("[srv6]", "[[distance]]\nrate = \"2 Gbps\"\n[srv6]", "is zero, or more than node.rate"),
+            (
+                "[srv6]",
+                "[distance]\nrate = \"2 Gbps\"\n[srv6]",
+                "must be a list of tables; write [[distance]] above each",
+            ),
+            (
+                "t1s = 2",
+                "t1s = 2\nt1s_per_pair = 1",
+                "srv6.t1s_per_pair = 1: 2 T1 switches of a plane are not 1 for each pair",
+            ),
             ("[\"p0\", \"p1\"]", "[\"p0\"]", "must name 2 interfaces; write one for each plane, in order"),
             ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
             ("[node]", "[node", "not valid TOML"),

@@ -1,9 +1,9 @@
 //! Walks a TOML table and collects everything that is wrong with it, rather than stopping at the first.
 
 use crate::problem::{Problem, nearest};
-use crate::quantity::{self, QuantityError, Size};
 use std::cell::RefCell;
 use std::fmt::Display;
+use strandway_fabric::quantity::{self, QuantityError, Size};
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 

@@ -4,10 +4,12 @@
 //! A set is data: `reproduce/prime.rs` says which scenarios are run and what their numbers are held against, and this file
 //! runs and judges. A new set is a file like it and a line in `SETS`.
 
+mod judge;
 mod modelled;
 mod mrc;
 mod outcome;
 mod prime;
+mod runs;
 mod sdr;
 mod shootout;
 mod strack;
@@ -16,15 +18,15 @@ mod test;
 
 use crate::plan::Experiment;
 use crate::problem::{Problems, suggest};
-use crate::run::run as simulate;
-use crate::scenario::faults::glob;
+use crate::scenario::targets::glob;
+use judge::{command, judge};
 use modelled::Modelled;
+use runs::{Prepared, Ran, model_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use strandway_fabric::Measurements;
 use strandway_sim::Control;
-use table::{Cell, Leaf, RowSpec, Table};
+use table::{Cell, Table};
 
 pub use outcome::{Bound, CellFacts, Chart, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 pub use table::ChartKind;
@@ -57,15 +59,6 @@ pub fn list() -> &'static [Set] {
 pub struct Work {
     sets: Vec<(Set, Table)>,
     cells: Vec<Prepared>,
-}
-
-/// A cell and what is wanted of it.
-#[derive(Debug)]
-struct Prepared {
-    cell: Cell,
-    keys: Vec<&'static str>,
-    /// The packet hops that a run of it is expected to take; 0 before that is known.
-    hops: u64,
 }
 
 /// Chooses rows: those of the sets called `names` (of all, if none is named) whose id matches `only`, in which `*` stands for
@@ -275,132 +268,9 @@ impl Work {
     }
 }
 
-/// What is kept of a run.
-#[derive(Debug)]
-struct Ran {
-    values: BTreeMap<&'static str, Option<f64>>,
-    interrupted: bool,
-    kept: Option<ChartRun>,
-}
-
-impl Prepared {
-    fn run<W>(&self, seed: u64, keep: bool, watch: impl Fn(&Experiment, Arc<Control>) -> W) -> Result<Ran, Problems> {
-        let mut experiment = self.cell.scenario(seed)?.check()?;
-        if keep {
-            experiment.plan.sample_every = Some(WATCH_EVERY);
-        }
-        let control = Arc::new(Control::new());
-        let watcher = watch(&experiment, control.clone());
-        let outcome = simulate(&experiment, &control);
-        drop(watcher);
-        let report = outcome.report;
-        let all = report.values();
-        // The slowest of those that finished says nothing if others never do.
-        let whole = report.flows.finished == report.flows.total;
-        let value = |key: &'static str| (key, if whole { all.get(key).copied().flatten() } else { None });
-        let values = self.keys.iter().map(|key| value(key)).collect();
-        let kept = keep.then(|| ChartRun {
-            name: String::new(),
-            report: report.clone(),
-            uplinks: uplinks(&experiment, &outcome.measurements),
-            penalties: outcome.measurements.series.watched.iter().map(|point| point.penalties.clone()).collect(),
-        });
-        Ok(Ran { values, interrupted: report.end == "interrupted", kept })
-    }
-}
-
-/// What every uplink of a leaf carried, over the mean of all.
-fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
-    let topology = &experiment.plan.topology;
-    let link = |i: usize| strandway_fabric::LinkId(u32::try_from(i).unwrap_or(u32::MAX));
-    let up = measurements
-        .links
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| topology.ends(link(*i)).is_some_and(|ends| ends.level == 1 && ends.up));
-    let bytes: Vec<f64> = up.map(|(_, l)| l.bytes as f64).collect();
-    let mean = bytes.iter().sum::<f64>() / bytes.len().max(1) as f64;
-    bytes.into_iter().map(|b| if mean > 0.0 { b / mean } else { 0.0 }).collect()
-}
-
-/// Calculates what models are asked, `jobs` at a time. What is not calculated when `stopped` says so is missing.
-fn model_all<'a>(
-    models: &[&'a Modelled],
-    jobs: usize,
-    stopped: &(impl Fn() -> bool + Sync),
-) -> BTreeMap<&'a Modelled, Option<f64>> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<BTreeMap<&Modelled, Option<f64>>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, models.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(modelled) = models.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
-                    let number = modelled.calculate();
-                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(modelled, number);
-                }
-            });
-        }
-    });
-    results.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn judge(
-    set: &Set,
-    section: &str,
-    row: &RowSpec,
-    seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>,
-    models: &BTreeMap<&Modelled, Option<f64>>,
-) -> Row {
-    let mean = |cell: &Cell, key: &'static str| -> Option<f64> {
-        let values: Option<Vec<f64>> = seeds(cell, key).into_iter().collect();
-        values.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
-    };
-    let modelled = |modelled: &Modelled| models.get(modelled).copied().flatten();
-    let (ours, remark) = row.value.calculate(&|leaf| match leaf {
-        Leaf::Cell(cell, key) => mean(cell, key),
-        Leaf::Model(model) => modelled(model),
-    });
-    let mut cells = Vec::new();
-    row.value.visit(&mut |leaf| {
-        let (command, key, mean, seeds) = match leaf {
-            Leaf::Cell(cell, key) => (cell.command(), key, mean(cell, key), seeds(cell, key)),
-            Leaf::Model(model) => (model.command(), model.key(), modelled(model), vec![modelled(model)]),
-        };
-        let known = || seeds.iter().flatten().copied();
-        let (min, max) = (known().reduce(f64::min), known().reduce(f64::max));
-        cells.push(CellFacts { command, key: key.to_string(), mean, min, max, seeds });
-    });
-    let mut notes = vec![row.note.clone(), remark];
-    if ours.is_none() {
-        notes.push("no result: a run was not run or left flows unfinished".into());
-    }
-    notes.retain(|n| !n.is_empty());
-    Row {
-        id: format!("{}/{}", set.name, row.id),
-        section: section.to_string(),
-        what: row.what.clone(),
-        unit: row.unit.to_string(),
-        source: row.source,
-        published: row.published,
-        ours,
-        ratio: row.published.filter(|p| *p != 0.0).and_then(|p| Some(ours? / p)),
-        bound: row.bound,
-        tolerance: (row.bound != Bound::None).then_some(row.tolerance),
-        verdict: Verdict::of(row.bound, row.published, ours, row.tolerance),
-        command: command(set, row),
-        note: notes.join(". "),
-        cells,
-    }
-}
-
-/// The command line for one row.
-fn command(set: &Set, row: &RowSpec) -> String {
-    let full = if row.full { " --full" } else { "" };
-    format!("strandway reproduce {} --only {}{full}", set.name, row.id)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::table::RowSpec;
     use super::*;
 
     fn everything() -> Work {

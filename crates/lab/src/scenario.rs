@@ -9,8 +9,10 @@ pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod profile;
 pub(crate) mod run;
+mod shapes;
 pub(crate) mod sites;
 pub(crate) mod sizes;
+pub(crate) mod targets;
 pub(crate) mod workload;
 
 use crate::plan::Experiment;

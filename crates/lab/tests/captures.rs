@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use strandway_fabric::measure::Captured;
 use strandway_lab::{Experiment, pcap, run, scenario};
+use strandway_proto::Letter;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_sim::Control;
@@ -16,7 +17,11 @@ const BUSY: &str = "[fabric]\nhosts = 16\nplanes = 2\nrate = \"100 Gbps\"\nqueue
     ecn_high = \"30 kB\"\n[workload]\nkind = \"incast\"\nsenders = 12\nsize = \"300001 B\"\n\
     [[faults]]\nbetween = [\"leaf1.p0\", \"spine0.p0\"]\nkind = \"down\"\nat = \"5 us\"\nuntil = \"200 us\"\nsilent = true\n";
 
-/// A run of [`BUSY`] under a profile, recorded at its first host.
+/// Two sites, and a flow over a link between them that loses. Its last packet ends on an odd byte.
+const LONG: &str = "[fabric]\nkind = \"sites\"\nlong_latency = \"1 ms\"\nrate = \"10 Gbps\"\nloss = 0.02\n\
+    [workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"5000001 B\" }]\n";
+
+/// A run under a profile, recorded at its first host.
 struct Recorded {
     experiment: Experiment,
     packets: Vec<Captured>,
@@ -25,7 +30,11 @@ struct Recorded {
 
 impl Recorded {
     fn new(profile: &str, more: &str) -> Recorded {
-        let text = format!("{BUSY}[profile]\nname = \"{profile}\"\n{more}");
+        Recorded::of(BUSY, profile, more)
+    }
+
+    fn of(scenario: &str, profile: &str, more: &str) -> Recorded {
+        let text = format!("{scenario}[profile]\nname = \"{profile}\"\n{more}");
         let mut experiment = scenario::parse(&text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
         experiment.with_capture();
         let measured = run(&experiment, &Control::new()).measurements;
@@ -274,5 +283,124 @@ fn the_dissector_reads_the_fields_that_were_sent() {
         }
         let trims = recorded.experiment.plan.profiles[0].switch.trimming;
         assert_eq!(trimmed > 0, trims, "{profile}: {trimmed} trimmed");
+    }
+}
+
+#[test]
+fn the_dissector_reads_parts_and_letters() {
+    let mut letters = std::collections::BTreeMap::new();
+    let counted = "congestion = \"longhaul\"\n";
+    for (profile, more) in [("sdr_sr", ""), ("sdr_nack", ""), ("sdr_mds", ""), ("sdr_nack", counted)] {
+        let recorded = Recorded::of(LONG, profile, more);
+        let names = [
+            "type",
+            "connection",
+            "simulated",
+            "sequence",
+            "message",
+            "packet",
+            "packets",
+            "tail",
+            "length",
+            "plan",
+            "letter",
+            "first",
+            "count",
+            "chunks.below",
+            "chunks.base",
+            "chunks",
+            "newest",
+            "held",
+            "missing",
+            "flags.parity",
+            "flags.last",
+            "flags.retransmitted",
+            "whole",
+            "parts.before",
+            "parts",
+        ]
+        .map(|name| format!("strandway.{name}"));
+        let mut fields: Vec<&str> = names.iter().map(String::as_str).collect();
+        fields.push("_ws.expert.message");
+        let Some(lines) = recorded.fields("one-way", true, &fields) else { return };
+        let (mut parity, mut again) = (0, 0);
+        for (line, captured) in lines.iter().zip(&recorded.packets) {
+            let packet = &captured.packet;
+            let number = |i: usize| match line[i].strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                None => line[i].parse().ok(),
+            };
+            let flag = |i: usize| line[i] == "1" || line[i] == "True";
+            let expect = |i: usize, value: u64| assert_eq!(number(i), Some(value), "{profile}: {}, {line:?}", names[i]);
+            expect(1, u64::from(packet.connection.0));
+            expect(2, u64::from(packet.size));
+            let kind = match packet.header {
+                Header::Part(part) => {
+                    expect(3, u64::from(part.sequence));
+                    expect(4, u64::from({ part.message }.0));
+                    expect(5, u64::from(part.packet));
+                    expect(6, u64::from(part.packets));
+                    expect(7, u64::from(part.tail));
+                    expect(8, u64::from(part.length));
+                    expect(9, u64::from(part.plan));
+                    let sent = [part.parity, packet.flags.has(Flags::LAST), packet.flags.has(Flags::RETRANSMITTED)];
+                    assert_eq!([19, 20, 21].map(flag), sent, "{profile}: {line:?}");
+                    parity += u32::from(sent[0]);
+                    again += u32::from(sent[2]);
+                    "part"
+                }
+                Header::Letter(letter) => {
+                    *letters.entry(line[10].clone()).or_insert(0) += 1;
+                    match letter {
+                        Letter::Clear { first, count } => {
+                            assert_eq!(line[10], "clear");
+                            expect(11, u64::from(first));
+                            expect(12, u64::from(count));
+                        }
+                        Letter::Have(have) | Letter::Recovered(have) => {
+                            let is_have = matches!(letter, Letter::Have(_));
+                            assert_eq!(line[10], if is_have { "have" } else { "recovered" });
+                            expect(3, u64::from(have.sequence));
+                            expect(13, u64::from(have.cumulative));
+                            expect(14, u64::from(have.base));
+                            expect(15, { have.bits }.get());
+                            expect(16, u64::from(have.newest));
+                            expect(17, u64::from(have.held));
+                        }
+                        Letter::Missing(missing) => {
+                            assert_eq!(line[10], "missing");
+                            expect(3, u64::from(missing.sequence));
+                            let runs: Vec<String> =
+                                missing.runs().map(|(start, length)| format!("{start}+{length}")).collect();
+                            assert_eq!(line[18], runs.join(" "));
+                        }
+                        Letter::Heard(heard) => {
+                            assert_eq!(line[10], "heard");
+                            expect(3, u64::from(heard.sequence));
+                            expect(5, u64::from(heard.packet));
+                            expect(23, u64::from(heard.before));
+                            expect(24, u64::from(heard.received));
+                            expect(17, u64::from(heard.held));
+                        }
+                        Letter::Over { sequence, whole } => {
+                            assert_eq!(line[10], "over");
+                            expect(3, u64::from(sequence));
+                            assert_eq!(flag(22), whole);
+                        }
+                        Letter::Ask { sequence } | Letter::Unknown { sequence } => expect(3, u64::from(sequence)),
+                        Letter::Custom { .. } => panic!("no program writes any"),
+                    }
+                    "letter"
+                }
+                other => panic!("{other:?} on a one-way connection"),
+            };
+            assert_eq!((line[0].as_str(), line[25].as_str()), (kind, ""), "{profile}: {line:?}");
+        }
+        let is_coded = profile == "sdr_mds";
+        assert_eq!(parity > 0, is_coded, "{profile}: {parity} of parity");
+        assert!(again > 0 || is_coded, "{profile}: something is lost, and goes again");
+    }
+    for wanted in ["have", "recovered", "missing", "over", "heard"] {
+        assert!(letters.contains_key(wanted), "no {wanted} among {letters:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! How much, how fast: congestion control.
 //!
 //! A congestion control is told what was sent, acknowledged and lost, and is asked for a window and, if it paces, a rate.
-//! It is one file under `congestion/`, one variant of [`AnyCongestion`], one of [`CongestionConfig`] and one page under
-//! `docs/protocols/`. Experiments need none of that: [`CongestionConfig::Custom`] takes any implementation from outside.
+//! It is one file under `congestion/`, one row of the table below, and one page under `docs/protocols/`. Experiments need none of
+//! that: [`CongestionConfig::Custom`] takes any implementation from outside.
 
 mod dcqcn;
 mod dctcp;
@@ -23,9 +23,35 @@ pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
 use crate::environment::Environment;
+use crate::host::HostTraits;
 use crate::parameter::ParameterSet;
+use crate::policy::{configurations, dispatch, states};
 use crate::units::{Bytes, Rate, Span, Time};
 use std::sync::Arc;
+
+/// The table of congestion controls: a row is all that this file knows of one. `crate::policy` explains rows.
+macro_rules! congestions {
+    ($make:ident $with:tt) => {
+        $make! { $with
+            /// UEC's network-signalled congestion control.
+            nscc: Nscc(NsccConfig, Nscc),
+            /// Rate control of RoCEv2.
+            dcqcn: Dcqcn(DcqcnConfig, Dcqcn),
+            /// Window control by the share of marked packets.
+            dctcp: Dctcp(DctcpConfig, Dctcp),
+            /// Window control by delay.
+            swift: Swift(SwiftConfig, Swift),
+            /// STrack's window by marks and delay.
+            strack: Strack(StrackConfig, Strack),
+            /// A window that never changes.
+            fixed: Fixed(FixedConfig, Fixed),
+            /// A rate that never changes.
+            paced: Paced(PacedConfig, Paced),
+            /// Window control by delay, for long and lossy links.
+            longhaul: LongHaul(LongHaulConfig, LongHaul),
+        }
+    };
+}
 
 /// What one acknowledgement tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,130 +140,65 @@ pub trait Congestion: Send {
 /// Makes the congestion control of one connection. See [`CongestionConfig::Custom`].
 pub type CongestionFactory = Arc<dyn Fn(&Environment) -> Box<dyn Congestion> + Send + Sync>;
 
-/// Which congestion control, with its parameters.
-#[derive(Clone)]
-pub enum CongestionConfig {
-    /// UEC's network-signalled congestion control.
-    Nscc(NsccConfig),
-    /// Rate control of RoCEv2.
-    Dcqcn(DcqcnConfig),
-    /// Window control by the share of marked packets.
-    Dctcp(DctcpConfig),
-    /// Window control by delay.
-    Swift(SwiftConfig),
-    /// STrack's window by marks and delay.
-    Strack(StrackConfig),
-    /// A window that never changes.
-    Fixed(FixedConfig),
-    /// A rate that never changes.
-    Paced(PacedConfig),
-    /// Window control by delay for long links.
-    LongHaul(LongHaulConfig),
-    /// Anything from outside.
-    Custom(CongestionFactory),
+/// What the parameters of a congestion control say of it.
+pub(crate) trait CongestionPolicy: ParameterSet {
+    /// The state for one connection.
+    fn build(&self, environment: &Environment) -> AnyCongestion;
+    /// Has it a rate, or does it look at each packet as it leaves? Otherwise it is not asked for the one or told of the other.
+    fn paces(&self) -> bool {
+        true
+    }
+    /// Do connections to one destination share one window?
+    fn is_per_destination(&self) -> bool {
+        false
+    }
+    /// Does it steer by what a one-way connection's receiver counts?
+    fn wants_counts(&self) -> bool {
+        false
+    }
+    /// Runs on such a host from now on.
+    fn adapt_to(&mut self, _host: &HostTraits) {}
 }
 
-/// A congestion control, in place.
-#[allow(missing_docs, reason = "each variant holds the type it is named after")]
-pub enum AnyCongestion {
-    Nscc(Nscc),
-    Dcqcn(Dcqcn),
-    Dctcp(Dctcp),
-    Swift(Swift),
-    Strack(Strack),
-    Fixed(Fixed),
-    Paced(Paced),
-    LongHaul(LongHaul),
-    Custom(Box<dyn Congestion>),
-}
+congestions!(configurations [
+    /// Which congestion control, with its parameters.
+    CongestionConfig: CongestionPolicy,
+    /// Anything from outside.
+    Custom(CongestionFactory)
+]);
+
+congestions!(states [
+    /// A congestion control, in place.
+    AnyCongestion, Box<dyn Congestion>
+]);
 
 impl CongestionConfig {
-    /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 8] = ["nscc", "dcqcn", "dctcp", "swift", "strack", "fixed", "paced", "longhaul"];
-
-    /// The congestion control of that name with its default parameters.
-    pub fn named(name: &str) -> Option<CongestionConfig> {
-        Some(match name {
-            "nscc" => CongestionConfig::Nscc(NsccConfig::default()),
-            "dcqcn" => CongestionConfig::Dcqcn(DcqcnConfig::default()),
-            "dctcp" => CongestionConfig::Dctcp(DctcpConfig::default()),
-            "swift" => CongestionConfig::Swift(SwiftConfig::default()),
-            "strack" => CongestionConfig::Strack(StrackConfig::default()),
-            "fixed" => CongestionConfig::Fixed(FixedConfig::default()),
-            "paced" => CongestionConfig::Paced(PacedConfig::default()),
-            "longhaul" => CongestionConfig::LongHaul(LongHaulConfig::default()),
-            _ => return None,
-        })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            CongestionConfig::Nscc(_) => "nscc",
-            CongestionConfig::Dcqcn(_) => "dcqcn",
-            CongestionConfig::Dctcp(_) => "dctcp",
-            CongestionConfig::Swift(_) => "swift",
-            CongestionConfig::Strack(_) => "strack",
-            CongestionConfig::Fixed(_) => "fixed",
-            CongestionConfig::Paced(_) => "paced",
-            CongestionConfig::LongHaul(_) => "longhaul",
-            CongestionConfig::Custom(_) => "custom",
-        }
-    }
-
     /// Its parameters; none for a custom one.
     pub fn parameters(&mut self) -> Option<&mut dyn ParameterSet> {
-        match self {
-            CongestionConfig::Nscc(c) => Some(c),
-            CongestionConfig::Dcqcn(c) => Some(c),
-            CongestionConfig::Dctcp(c) => Some(c),
-            CongestionConfig::Swift(c) => Some(c),
-            CongestionConfig::Strack(c) => Some(c),
-            CongestionConfig::Fixed(c) => Some(c),
-            CongestionConfig::Paced(c) => Some(c),
-            CongestionConfig::LongHaul(c) => Some(c),
-            CongestionConfig::Custom(_) => None,
-        }
+        self.policy_mut().map(|policy| policy as &mut dyn ParameterSet)
     }
 
     /// Do connections to one destination share one window?
     pub(crate) fn is_per_destination(&self) -> bool {
-        matches!(self, CongestionConfig::Nscc(c) if c.per_destination)
+        self.policy().is_some_and(|policy| policy.is_per_destination())
+    }
+
+    /// Has it a rate, or does it look at each packet as it leaves?
+    pub(crate) fn paces(&self) -> bool {
+        self.policy().is_none_or(|policy| policy.paces())
     }
 
     /// Does it steer by what a one-way connection's receiver counts? Then the receiver reports it ([`crate::letter::Heard`]).
-    pub(crate) const fn wants_counts(&self) -> bool {
-        matches!(self, CongestionConfig::LongHaul(_))
+    pub(crate) fn wants_counts(&self) -> bool {
+        self.policy().is_some_and(|policy| policy.wants_counts())
     }
 
     /// The state for one connection.
     pub fn build(&self, environment: &Environment) -> AnyCongestion {
-        match self {
-            CongestionConfig::Nscc(c) => AnyCongestion::Nscc(Nscc::new(c, environment)),
-            CongestionConfig::Dcqcn(c) => AnyCongestion::Dcqcn(Dcqcn::new(c, environment)),
-            CongestionConfig::Dctcp(c) => AnyCongestion::Dctcp(Dctcp::new(c, environment)),
-            CongestionConfig::Swift(c) => AnyCongestion::Swift(Swift::new(c, environment)),
-            CongestionConfig::Strack(c) => AnyCongestion::Strack(Strack::new(c, environment)),
-            CongestionConfig::Fixed(c) => AnyCongestion::Fixed(Fixed::new(c, environment)),
-            CongestionConfig::Paced(c) => AnyCongestion::Paced(Paced::new(c, environment)),
-            CongestionConfig::LongHaul(c) => AnyCongestion::LongHaul(LongHaul::new(c, environment)),
-            CongestionConfig::Custom(factory) => AnyCongestion::Custom(factory(environment)),
-        }
-    }
-}
-
-impl core::fmt::Debug for CongestionConfig {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            CongestionConfig::Nscc(c) => c.fmt(f),
-            CongestionConfig::Dcqcn(c) => c.fmt(f),
-            CongestionConfig::Dctcp(c) => c.fmt(f),
-            CongestionConfig::Swift(c) => c.fmt(f),
-            CongestionConfig::Strack(c) => c.fmt(f),
-            CongestionConfig::Fixed(c) => c.fmt(f),
-            CongestionConfig::Paced(c) => c.fmt(f),
-            CongestionConfig::LongHaul(c) => c.fmt(f),
-            CongestionConfig::Custom(_) => f.write_str("Custom"),
+        match (self, self.policy()) {
+            (CongestionConfig::Custom(factory), _) => AnyCongestion::Custom(factory(environment)),
+            (_, Some(policy)) => policy.build(environment),
+            (_, None) => unreachable!("only a custom one has no file"),
         }
     }
 }
@@ -249,17 +210,7 @@ fn at_least(x: f64, floor: f64) -> f64 {
 
 macro_rules! each {
     ($self:expr, $c:ident => $call:expr) => {
-        match $self {
-            AnyCongestion::Nscc($c) => $call,
-            AnyCongestion::Dcqcn($c) => $call,
-            AnyCongestion::Dctcp($c) => $call,
-            AnyCongestion::Swift($c) => $call,
-            AnyCongestion::Strack($c) => $call,
-            AnyCongestion::Fixed($c) => $call,
-            AnyCongestion::Paced($c) => $call,
-            AnyCongestion::LongHaul($c) => $call,
-            AnyCongestion::Custom($c) => $call,
-        }
+        congestions!(dispatch [AnyCongestion, $self, $c => $call])
     };
 }
 

@@ -1,18 +1,14 @@
 //! What a profile changes where it runs on a general-purpose host rather than in a NIC: timers are late, a system call costs as much
 //! as many packets, and whoever does not come to read its socket looks like a queue.
 
-use crate::congestion::CongestionConfig;
 use crate::environment::TransportConfig;
-use crate::profile::{Profile, SwitchConfig};
-use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, SelectiveRepeatConfig};
+use crate::profile::Profile;
 use crate::units::{Bytes, Rate, Span};
 
 /// Packets that a selective acknowledgement can tell of, at the most, after which one should be sent: ours.
 const ACK_PACKETS_MAX: u64 = 24;
 /// Bytes after which an acknowledgement should be sent, whatever is under way: ours.
 const ACK_BYTES_MAX: u64 = 65_536;
-/// Packets in a word of MRC's SACK bitmap: its `psn_range` counts these.
-const SACK_WORD: u64 = 128;
 
 /// A host as its transport sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,23 +37,11 @@ impl Profile {
     /// Runs on such a host from now on. Sizes of packets must be set before.
     pub fn adapt_to(&mut self, host: &HostTraits) {
         self.transport.adapt_to(host);
-        match &mut self.reliability {
-            ReliabilityConfig::GoBackN(config) => config.adapt_to(host),
-            ReliabilityConfig::SelectiveRepeat(config) => config.adapt_to(host, &self.switch),
-            ReliabilityConfig::MrcSack(config) => config.adapt_to(host, u64::from(self.transport.mtu)),
-            ReliabilityConfig::Partial(_) => {}
-            ReliabilityConfig::SdrSr(config) => config.late = config.late.max(host.late_min),
-            ReliabilityConfig::SdrNack(config) => config.late = config.late.max(host.late_min),
-            ReliabilityConfig::SdrXor(config) | ReliabilityConfig::SdrMds(config) => {
-                config.late = config.late.max(host.late_min);
-            }
-            ReliabilityConfig::SdrAuto(config) => config.late = config.late.max(host.late_min),
+        if let Some(reliability) = self.reliability.policy_mut() {
+            reliability.adapt_to(host, &self.transport, &self.switch);
         }
-        // A kernel takes whatever it is given at once: where a NIC would pace, the engine must.
-        if let CongestionConfig::Paced(config) = &mut self.congestion
-            && config.rate.0 == 0
-        {
-            config.rate = host.rate;
+        if let Some(congestion) = self.congestion.policy_mut() {
+            congestion.adapt_to(host);
         }
     }
 }
@@ -83,48 +67,11 @@ impl TransportConfig {
     }
 }
 
-impl GoBackNConfig {
-    fn adapt_to(&mut self, host: &HostTraits) {
-        self.rto = self.rto.max(host.timer_slack);
-    }
-}
-
-impl SelectiveRepeatConfig {
-    fn adapt_to(&mut self, host: &HostTraits, switch: &SwitchConfig) {
-        let floor = host.timer_slack;
-        self.rto_min = self.rto_min.max(floor);
-        self.rto_low = self.rto_low.max(floor);
-        self.rto_high = self.rto_high.max(floor);
-        // Where no switch trims, a profile made for switches that do would wait for a window of packets or a timeout.
-        let blind = switch.trimming && !host.trimming && !self.holes;
-        self.sack_rotates |= blind;
-        if blind || self.late > 0.0 {
-            self.late = self.late.max(host.late_min.0 as f64 / host.base_rtt.0 as f64);
-        }
-        if self.rto > Span::ZERO {
-            self.rto = self.rto.max(floor);
-        } else if host.trimming {
-            // Six queues' time, as the engine would compute it, but it would take no floor then.
-            let port = Rate(host.rate.0 / u64::from(host.ports.max(1)));
-            self.rto = floor.max(port.time_for(host.queue) * 6);
-        }
-    }
-}
-
-impl MrcSackConfig {
-    fn adapt_to(&mut self, host: &HostTraits, mtu: u64) {
-        self.timeout = self.timeout.max(host.timer_slack);
-        self.timeout_max = self.timeout_max.max(host.timer_slack);
-        self.reorder_min = self.reorder_min.max(host.late_min);
-        // The packets that leave while a hole is found and mended, no more than the window of counters holds twice.
-        let packets = host.rate.bytes_in(host.late_min * 2).0 / mtu;
-        self.psn_range = self.psn_range.max(packets.div_ceil(SACK_WORD).min(128) as u32);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::CongestionConfig;
+    use crate::reliability::ReliabilityConfig;
 
     fn host() -> HostTraits {
         HostTraits {

@@ -18,6 +18,7 @@ pub mod packet;
 pub mod parameter;
 pub mod partial;
 pub mod path;
+mod policy;
 pub mod profile;
 pub mod reliability;
 pub mod repair;

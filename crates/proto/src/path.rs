@@ -26,9 +26,33 @@ pub use single::{Single, SingleConfig};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameter::ParameterSet;
+use crate::policy::{configurations, dispatch, states};
+use crate::profile::Routing;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 use std::sync::Arc;
+
+/// The table of path selectors: a row is all that this file knows of one. `crate::policy` explains rows.
+macro_rules! selectors {
+    ($make:ident $with:tt) => {
+        $make! { $with
+            /// One path for life, as RoCEv2 over ECMP.
+            single: Single(SingleConfig, Single),
+            /// Entropy values in turn or at random, whatever happens.
+            oblivious: Oblivious(ObliviousConfig, Oblivious),
+            /// Entropy values in turn, those with penalties left out (UEC, STrack).
+            bitmap: Bitmap(BitmapConfig, BitmapSpray),
+            /// Entropy values of unmarked acknowledgements again (REPS).
+            reps: Reps(RepsConfig, Reps),
+            /// A recycled entropy value if there is one, else the bitmap's next.
+            mixed: Mixed(MixedConfig, Box<Mixed>),
+            /// Uplinks in turn at every tier, those with penalties left out (PRIME).
+            prime: Prime(PrimeConfig, Prime),
+            /// A set of static paths with a state each, backups and probes (MRC).
+            mrc: Mrc(MrcConfig, Box<Mrc>),
+        }
+    };
+}
 
 /// How a packet fared on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,130 +151,76 @@ pub trait PathSelector: Send {
 }
 
 /// Makes the path selector of one connection from its environment and random stream.
+///
+/// ```
+/// use std::sync::Arc;
+/// use strandway_proto::path::{PathConfig, PathFeedback, PathSelector};
+/// use strandway_proto::{PathId, Ports, Time};
+///
+/// /// Counts entropy values up, whatever becomes of the packets.
+/// struct Counter(u32);
+///
+/// impl PathSelector for Counter {
+///     fn next(&mut self, _now: Time, free: Ports) -> Option<PathId> {
+///         let port = free.data.trailing_zeros();
+///         self.0 += 1;
+///         (port < 32).then(|| PathId::new(port as u8, self.0))
+///     }
+///     fn on_feedback(&mut self, _now: Time, _path: PathId, _feedback: PathFeedback) {}
+/// }
+///
+/// let mut profile = strandway_proto::Profile::preset("uec").expect("a preset");
+/// profile.path = PathConfig::Custom(Arc::new(|_environment, _random| Box::new(Counter(0))));
+/// assert_eq!(profile.path.name(), "custom");
+/// ```
 pub type PathFactory = Arc<dyn Fn(&Environment, Random) -> Box<dyn PathSelector> + Send + Sync>;
 
-/// Which path selector, with its parameters.
-#[derive(Clone)]
-pub enum PathConfig {
-    /// One path for life, as RoCEv2 over ECMP.
-    Single(SingleConfig),
-    /// Entropy values in turn or at random, whatever happens.
-    Oblivious(ObliviousConfig),
-    /// Entropy values in turn, those with penalties left out (UEC, STrack).
-    Bitmap(BitmapConfig),
-    /// Entropy values of unmarked acknowledgements again (REPS).
-    Reps(RepsConfig),
-    /// A recycled entropy value if there is one, else the bitmap's next.
-    Mixed(MixedConfig),
-    /// Uplinks in turn at every tier, those with penalties left out (PRIME).
-    Prime(PrimeConfig),
-    /// A set of static paths with a state each, backups and probes (MRC).
-    Mrc(MrcConfig),
-    /// Anything from outside.
-    Custom(PathFactory),
+/// What the parameters of a path selector say of it.
+pub(crate) trait PathPolicy: ParameterSet {
+    /// The state for one connection.
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath;
+    /// How it wants switches to choose among equal uplinks.
+    fn routing(&self) -> Routing {
+        Routing::Hashed
+    }
 }
 
-/// A path selector, in place.
-#[allow(missing_docs, reason = "each variant holds the type it is named after")]
-pub enum AnyPath {
-    Single(Single),
-    Oblivious(Oblivious),
-    Bitmap(BitmapSpray),
-    Reps(Reps),
-    Mixed(Box<Mixed>),
-    Prime(Prime),
-    Mrc(Box<Mrc>),
-    Custom(Box<dyn PathSelector>),
-}
+selectors!(configurations [
+    /// Which path selector, with its parameters.
+    PathConfig: PathPolicy,
+    /// Anything from outside.
+    Custom(PathFactory)
+]);
+
+selectors!(states [
+    /// A path selector, in place.
+    AnyPath, Box<dyn PathSelector>
+]);
 
 impl PathConfig {
-    /// The names that scenario files use, `custom` aside.
-    pub const NAMES: [&str; 7] = ["single", "oblivious", "bitmap", "reps", "mixed", "prime", "mrc"];
-
-    /// The path selector of that name with its default parameters.
-    pub fn named(name: &str) -> Option<PathConfig> {
-        Some(match name {
-            "single" => PathConfig::Single(SingleConfig::default()),
-            "oblivious" => PathConfig::Oblivious(ObliviousConfig::default()),
-            "bitmap" => PathConfig::Bitmap(BitmapConfig::default()),
-            "reps" => PathConfig::Reps(RepsConfig::default()),
-            "mixed" => PathConfig::Mixed(MixedConfig::default()),
-            "prime" => PathConfig::Prime(PrimeConfig::default()),
-            "mrc" => PathConfig::Mrc(MrcConfig::default()),
-            _ => return None,
-        })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            PathConfig::Single(_) => "single",
-            PathConfig::Oblivious(_) => "oblivious",
-            PathConfig::Bitmap(_) => "bitmap",
-            PathConfig::Reps(_) => "reps",
-            PathConfig::Mixed(_) => "mixed",
-            PathConfig::Prime(_) => "prime",
-            PathConfig::Mrc(_) => "mrc",
-            PathConfig::Custom(_) => "custom",
-        }
-    }
-
     /// Its parameters; none for a custom one.
     pub fn parameters(&mut self) -> Option<&mut dyn ParameterSet> {
-        match self {
-            PathConfig::Single(c) => Some(c),
-            PathConfig::Oblivious(c) => Some(c),
-            PathConfig::Bitmap(c) => Some(c),
-            PathConfig::Reps(c) => Some(c),
-            PathConfig::Mixed(c) => Some(c),
-            PathConfig::Prime(c) => Some(c),
-            PathConfig::Mrc(c) => Some(c),
-            PathConfig::Custom(_) => None,
-        }
+        self.policy_mut().map(|policy| policy as &mut dyn ParameterSet)
+    }
+
+    /// How it wants switches to choose among equal uplinks; custom ones expect a hash.
+    pub(crate) fn routing(&self) -> Routing {
+        self.policy().map_or(Routing::Hashed, |policy| policy.routing())
     }
 
     /// The state for one connection.
     pub fn build(&self, environment: &Environment, random: Random) -> AnyPath {
-        match self {
-            PathConfig::Single(c) => AnyPath::Single(Single::new(c, environment, random)),
-            PathConfig::Oblivious(c) => AnyPath::Oblivious(Oblivious::new(c, environment, random)),
-            PathConfig::Bitmap(c) => AnyPath::Bitmap(BitmapSpray::new(c, environment, random)),
-            PathConfig::Reps(c) => AnyPath::Reps(Reps::new(c, environment, random)),
-            PathConfig::Mixed(c) => AnyPath::Mixed(Box::new(Mixed::new(c, environment, random))),
-            PathConfig::Prime(c) => AnyPath::Prime(Prime::new(c, environment, random)),
-            PathConfig::Mrc(c) => AnyPath::Mrc(Box::new(Mrc::new(c, environment, random))),
-            PathConfig::Custom(factory) => AnyPath::Custom(factory(environment, random)),
-        }
-    }
-}
-
-impl core::fmt::Debug for PathConfig {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            PathConfig::Single(c) => c.fmt(f),
-            PathConfig::Oblivious(c) => c.fmt(f),
-            PathConfig::Bitmap(c) => c.fmt(f),
-            PathConfig::Reps(c) => c.fmt(f),
-            PathConfig::Mixed(c) => c.fmt(f),
-            PathConfig::Prime(c) => c.fmt(f),
-            PathConfig::Mrc(c) => c.fmt(f),
-            PathConfig::Custom(_) => f.write_str("Custom"),
+        match (self, self.policy()) {
+            (PathConfig::Custom(factory), _) => AnyPath::Custom(factory(environment, random)),
+            (_, Some(policy)) => policy.build(environment, random),
+            (_, None) => unreachable!("only a custom one has no file"),
         }
     }
 }
 
 macro_rules! each {
     ($self:expr, $s:ident => $call:expr) => {
-        match $self {
-            AnyPath::Single($s) => $call,
-            AnyPath::Oblivious($s) => $call,
-            AnyPath::Bitmap($s) => $call,
-            AnyPath::Reps($s) => $call,
-            AnyPath::Mixed($s) => $call,
-            AnyPath::Prime($s) => $call,
-            AnyPath::Mrc($s) => $call,
-            AnyPath::Custom($s) => $call,
-        }
+        selectors!(dispatch [AnyPath, $self, $s => $call])
     };
 }
 

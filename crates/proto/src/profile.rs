@@ -246,27 +246,16 @@ impl Profile {
     pub fn groups(&mut self) -> Vec<(&'static str, &mut dyn ParameterSet)> {
         let mut groups: Vec<(&'static str, &mut dyn ParameterSet)> =
             vec![("transport", &mut self.transport), ("switch", &mut self.switch)];
-        let reliability = self.reliability.name();
-        groups.push((reliability, self.reliability.parameters()));
-        let congestion = self.congestion.name();
-        if let Some(set) = self.congestion.parameters() {
-            groups.push((congestion, set));
-        }
-        let path = self.path.name();
-        if let Some(set) = self.path.parameters() {
-            groups.push((path, set));
-        }
+        let names = [self.reliability.name(), self.congestion.name(), self.path.name()];
+        let sets = [Some(self.reliability.parameters()), self.congestion.parameters(), self.path.parameters()];
+        groups.extend(names.into_iter().zip(sets).filter_map(|(name, set)| Some((name, set?))));
         groups
     }
 
     /// How this profile wants switches to choose among equal uplinks: PRIME's entropy is an index, MRC's a source route, and
     /// every other selector expects a hash. A scenario's `[fabric]` may say otherwise.
     pub fn routing(&self) -> Routing {
-        match self.path {
-            PathConfig::Prime(_) => Routing::Direct,
-            PathConfig::Mrc(_) => Routing::Source,
-            _ => Routing::Hashed,
-        }
+        self.path.routing()
     }
 
     /// Wire bytes of one full packet.

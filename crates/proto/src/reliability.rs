@@ -1,6 +1,7 @@
 //! What goes next: reliability.
 //!
-//! A reliability file holds both halves, the sender's scoreboard and the receiver's tracker: they change together.
+//! A reliability file holds both halves, the sender's scoreboard and the receiver's tracker: they change together. Several
+//! reliabilities may share a machine ([`AnyReliability`], [`AnyReceiver`]) and differ in how they set it.
 
 mod go_back_n;
 mod mrc;
@@ -16,16 +17,45 @@ pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, Se
 
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
+use crate::host::HostTraits;
 use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
-use crate::partial::{PartialConfig, PartialReceiver, PartialSender};
+use crate::partial::{PartialConfig, PartialSender};
+use crate::policy::configurations;
+use crate::profile::SwitchConfig;
 use crate::repair::{
-    Code, CodeError, CodeKind, Layout, RepairReceiver, RepairSender, Scheme, SdrAutoConfig, SdrCodeConfig,
-    SdrNackConfig, SdrSrConfig,
+    Code, CodeError, Layout, RepairSender, Scheme, SdrAutoConfig, SdrMdsConfig, SdrNackConfig, SdrSrConfig,
+    SdrXorConfig,
 };
 use crate::units::{Bytes, Span, Time};
+
+/// The table of reliabilities: a row is all that this file knows of one. `crate::policy` explains rows.
+macro_rules! reliabilities {
+    ($make:ident $with:tt) => {
+        $make! { $with
+            /// In order only; everything from the hole on again.
+            go_back_n: GoBackN(GoBackNConfig),
+            /// Out of order; holes only.
+            selective_repeat: SelectiveRepeat(SelectiveRepeatConfig),
+            /// Out of order; what NACKs or lateness tell of; a budget of retries.
+            mrc_sack: MrcSack(MrcSackConfig),
+            /// None: bitmaps for programs (SDR-RDMA).
+            partial: Partial(PartialConfig),
+            /// Chunks that are not acknowledged in time (SDR-RDMA).
+            sdr_sr: SdrSr(SdrSrConfig),
+            /// Chunks that the receiver misses (SDR-RDMA).
+            sdr_nack: SdrNack(SdrNackConfig),
+            /// XOR parity, and what it cannot repair again (SDR-RDMA).
+            sdr_xor: SdrXor(SdrXorConfig),
+            /// Reed-Solomon parity, and what it cannot repair again (SDR-RDMA).
+            sdr_mds: SdrMds(SdrMdsConfig),
+            /// What a model expects most of, message by message (SDR-RDMA).
+            sdr_auto: SdrAuto(SdrAutoConfig),
+        }
+    };
+}
 
 /// A packet found lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -168,28 +198,41 @@ pub trait Reliability: Send {
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
 }
 
-/// Which reliability, with its parameters.
-#[derive(Clone, Debug)]
-pub enum ReliabilityConfig {
-    /// In order only; everything from the hole on again.
-    GoBackN(GoBackNConfig),
-    /// Out of order; holes only.
-    SelectiveRepeat(SelectiveRepeatConfig),
-    /// Out of order; what NACKs or lateness tell of; a budget of retries.
-    MrcSack(MrcSackConfig),
-    /// None: bitmaps for programs (SDR-RDMA).
-    Partial(PartialConfig),
-    /// Chunks that are not acknowledged in time (SDR-RDMA).
-    SdrSr(SdrSrConfig),
-    /// Chunks that the receiver misses (SDR-RDMA).
-    SdrNack(SdrNackConfig),
-    /// XOR parity, and what it cannot repair again (SDR-RDMA).
-    SdrXor(SdrCodeConfig),
-    /// Reed-Solomon parity, and what it cannot repair again (SDR-RDMA).
-    SdrMds(SdrCodeConfig),
-    /// What a model expects most of, message by message (SDR-RDMA).
-    SdrAuto(SdrAutoConfig),
+/// What the parameters of a reliability say of it.
+pub(crate) trait ReliabilityPolicy: ParameterSet {
+    /// The sender's half for one connection.
+    fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability;
+    /// The receiver's half for one connection.
+    fn build_receiver(&self, transport: &TransportConfig, environment: &Environment) -> AnyReceiver;
+    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
+    fn timeout(&self, environment: &Environment) -> Span;
+    /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
+    fn range(&self) -> Option<u32> {
+        None
+    }
+    /// Do its connections run one way, with letters instead of acknowledgements?
+    fn is_one_way(&self) -> bool {
+        false
+    }
+    /// SDR-RDMA's repair scheme, if it is one.
+    fn scheme(&self) -> Option<Scheme> {
+        None
+    }
+    /// The erasure code, if it has one.
+    ///
+    /// # Errors
+    /// If its parameters make no code.
+    fn code(&self) -> Result<Option<Code>, CodeError> {
+        Ok(None)
+    }
+    /// Runs on such a host from now on, in a profile with these settings.
+    fn adapt_to(&mut self, _host: &HostTraits, _transport: &TransportConfig, _switch: &SwitchConfig) {}
 }
+
+reliabilities!(configurations [
+    /// Which reliability, with its parameters.
+    ReliabilityConfig: ReliabilityPolicy
+]);
 
 /// A sender's reliability, in place.
 #[allow(missing_docs, reason = "each variant holds the type it is named after")]
@@ -201,83 +244,24 @@ pub enum AnyReliability {
 }
 
 impl ReliabilityConfig {
-    /// The names that scenario files use.
-    pub const NAMES: [&str; 9] = [
-        "go_back_n",
-        "selective_repeat",
-        "mrc_sack",
-        "partial",
-        "sdr_sr",
-        "sdr_nack",
-        "sdr_xor",
-        "sdr_mds",
-        "sdr_auto",
-    ];
-
-    /// The reliability of that name with its default parameters.
-    pub fn named(name: &str) -> Option<ReliabilityConfig> {
-        Some(match name {
-            "go_back_n" => ReliabilityConfig::GoBackN(GoBackNConfig::default()),
-            "selective_repeat" => ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
-            "mrc_sack" => ReliabilityConfig::MrcSack(MrcSackConfig::default()),
-            "partial" => ReliabilityConfig::Partial(PartialConfig::default()),
-            "sdr_sr" => ReliabilityConfig::SdrSr(SdrSrConfig::default()),
-            "sdr_nack" => ReliabilityConfig::SdrNack(SdrNackConfig::default()),
-            "sdr_xor" => ReliabilityConfig::SdrXor(SdrCodeConfig::default()),
-            "sdr_mds" => ReliabilityConfig::SdrMds(SdrCodeConfig::default()),
-            "sdr_auto" => ReliabilityConfig::SdrAuto(SdrAutoConfig::default()),
-            _ => return None,
-        })
+    /// Its parameters.
+    pub fn parameters(&mut self) -> &mut dyn ParameterSet {
+        self.policy_mut().expect("no reliability comes from outside")
     }
 
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            ReliabilityConfig::GoBackN(_) => "go_back_n",
-            ReliabilityConfig::SelectiveRepeat(_) => "selective_repeat",
-            ReliabilityConfig::MrcSack(_) => "mrc_sack",
-            ReliabilityConfig::Partial(_) => "partial",
-            ReliabilityConfig::SdrSr(_) => "sdr_sr",
-            ReliabilityConfig::SdrNack(_) => "sdr_nack",
-            ReliabilityConfig::SdrXor(_) => "sdr_xor",
-            ReliabilityConfig::SdrMds(_) => "sdr_mds",
-            ReliabilityConfig::SdrAuto(_) => "sdr_auto",
-        }
+    fn known(&self) -> &dyn ReliabilityPolicy {
+        self.policy().expect("no reliability comes from outside")
     }
 
     /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
     pub fn range(&self) -> Option<u32> {
-        match self {
-            ReliabilityConfig::SelectiveRepeat(config) => Some(config.window_psn),
-            ReliabilityConfig::MrcSack(config) => Some(config.psn_range * 128),
-            _ => None,
-        }
-    }
-
-    /// Its parameters.
-    pub fn parameters(&mut self) -> &mut dyn ParameterSet {
-        match self {
-            ReliabilityConfig::GoBackN(c) => c,
-            ReliabilityConfig::SelectiveRepeat(c) => c,
-            ReliabilityConfig::MrcSack(c) => c,
-            ReliabilityConfig::Partial(c) => c,
-            ReliabilityConfig::SdrSr(c) => c,
-            ReliabilityConfig::SdrNack(c) => c,
-            ReliabilityConfig::SdrXor(c) | ReliabilityConfig::SdrMds(c) => c,
-            ReliabilityConfig::SdrAuto(c) => c,
-        }
+        self.known().range()
     }
 
     /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
     /// No less than two base RTTs.
     pub fn timeout(&self, environment: &Environment) -> Span {
-        match self {
-            ReliabilityConfig::GoBackN(c) => c.timeout(environment),
-            ReliabilityConfig::SelectiveRepeat(c) => c.timeout(c.holes, environment),
-            ReliabilityConfig::MrcSack(c) => c.first_timeout(environment),
-            ReliabilityConfig::Partial(_) => environment.timeout_min(),
-            other => other.scheme().map_or(Span::ZERO, |scheme| scheme.timeout(environment)),
-        }
+        self.known().timeout(environment)
     }
 
     /// The erasure code of its parameters, if it is one.
@@ -285,74 +269,33 @@ impl ReliabilityConfig {
     /// # Errors
     /// If they make no code.
     pub fn code(&self) -> Result<Option<Code>, CodeError> {
-        match self {
-            ReliabilityConfig::SdrXor(config) => config.code(CodeKind::Xor).map(Some),
-            ReliabilityConfig::SdrMds(config) => config.code(CodeKind::Mds).map(Some),
-            _ => Ok(None),
-        }
+        self.known().code()
     }
 
     /// How a message of so many packets is cut by the plan of that number, if that has an erasure code.
     pub fn coded_layout(&self, plan: u8, packets: u32) -> Option<Layout> {
-        let plan = self.scheme()?.plan(plan)?;
+        let plan = self.known().scheme()?.plan(plan)?;
         plan.code.map(|_| plan.layout(packets))
     }
 
     /// Packets that are acknowledged together at the most; 0 where each one is by itself.
     pub(crate) fn chunk_packets(&self) -> u64 {
-        self.scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
-    }
-
-    /// SDR-RDMA's repair scheme, if it is one.
-    fn scheme(&self) -> Option<Scheme> {
-        match self {
-            ReliabilityConfig::SdrSr(c) => Some(Scheme::from(c)),
-            ReliabilityConfig::SdrNack(c) => Some(Scheme::from(c)),
-            ReliabilityConfig::SdrXor(c) => Some(Scheme::coded(c, CodeKind::Xor)),
-            ReliabilityConfig::SdrMds(c) => Some(Scheme::coded(c, CodeKind::Mds)),
-            ReliabilityConfig::SdrAuto(c) => Some(Scheme::from(c)),
-            _ => None,
-        }
+        self.known().scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
     }
 
     /// Do its connections run one way, with letters instead of acknowledgements?
-    pub const fn is_one_way(&self) -> bool {
-        !matches!(
-            self,
-            ReliabilityConfig::GoBackN(_) | ReliabilityConfig::SelectiveRepeat(_) | ReliabilityConfig::MrcSack(_)
-        )
+    pub fn is_one_way(&self) -> bool {
+        self.known().is_one_way()
     }
 
     /// The sender's half for one connection.
     pub fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
-        match self {
-            ReliabilityConfig::GoBackN(c) => AnyReliability::GoBackN(GoBackN::new(c, transport, environment)),
-            ReliabilityConfig::SelectiveRepeat(c) => {
-                AnyReliability::SelectiveRepeat(SelectiveRepeat::new(c, transport, environment))
-            }
-            ReliabilityConfig::MrcSack(c) => AnyReliability::SelectiveRepeat(c.build(transport, environment)),
-            ReliabilityConfig::Partial(c) => {
-                AnyReliability::Partial(Box::new(PartialSender::new(c, transport, environment)))
-            }
-            other => {
-                let scheme = other.scheme().expect("every other one is a scheme");
-                AnyReliability::Repair(Box::new(RepairSender::new(scheme, transport, environment)))
-            }
-        }
+        self.known().build(transport, environment)
     }
 
     /// The receiver's half for one connection.
     pub fn build_receiver(&self, transport: &TransportConfig, environment: &Environment) -> AnyReceiver {
-        match self {
-            ReliabilityConfig::GoBackN(_) => AnyReceiver::GoBackN(GoBackNReceiver::new(transport)),
-            ReliabilityConfig::SelectiveRepeat(c) => AnyReceiver::Selective(SelectiveReceiver::new(c, transport)),
-            ReliabilityConfig::MrcSack(c) => AnyReceiver::Selective(c.build_receiver(transport)),
-            ReliabilityConfig::Partial(c) => AnyReceiver::Partial(Box::new(PartialReceiver::new(c, transport))),
-            other => {
-                let scheme = other.scheme().expect("every other one is a scheme");
-                AnyReceiver::Repair(Box::new(RepairReceiver::new(scheme, transport, environment)))
-            }
-        }
+        self.known().build_receiver(transport, environment)
     }
 }
 

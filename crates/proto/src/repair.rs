@@ -12,6 +12,7 @@ mod code;
 mod holes;
 mod layout;
 pub mod model;
+mod policy;
 mod receiver;
 mod sender;
 mod timers;
@@ -94,6 +95,16 @@ parameters! {
     }
 }
 
+/// The parameters of one kind of erasure code: of a maximum-distance-separable one, or of XOR.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coded<const MDS: bool>(pub SdrCodeConfig);
+
+/// XOR's parameters.
+pub type SdrXorConfig = Coded<false>;
+
+/// Reed-Solomon's parameters.
+pub type SdrMdsConfig = Coded<true>;
+
 impl SdrCodeConfig {
     /// The code of these parameters. Connections cannot be opened with parameters that make none.
     ///
@@ -130,7 +141,7 @@ impl Plan {
     }
 }
 
-/// What a scheme is, in one: the receiver's and the sender's half are made of it.
+/// A scheme: the receiver's and the sender's half are made of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scheme {
     pub(crate) alpha: f64,
@@ -188,7 +199,7 @@ impl Scheme {
         }
     }
 
-    /// Whoever chooses, if there is a choice.
+    /// The chooser, if there is a choice.
     fn chooser(&self) -> Option<choice::Chooser> {
         let Plans::Auto(SdrAutoConfig { tail, group, reorder, beta, alpha, .. }) = self.plans else { return None };
         Some(choice::Chooser::new(tail, alpha, beta, reorder, group))

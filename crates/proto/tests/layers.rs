@@ -56,7 +56,7 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in ["proto", "fabric", "erasure", "collective", "sim", "udp", "lab", "cli"] {
+    for name in ["proto", "fabric", "erasure", "collective", "sim", "udp", "namespaces", "lab", "cli"] {
         assert!(manifests.contains_key(name), "{name} is a crate");
     }
     for (name, text) in &manifests {
@@ -86,6 +86,7 @@ fn the_lower_crates_need_nothing_from_outside() {
     let mut udp = both.clone();
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");
+    assert_eq!(dependencies(&manifests["namespaces"]).0, both, "of ours, namespaces depends on these alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     let (cli, _) = dependencies(&manifests["cli"]);

@@ -1,11 +1,13 @@
 //! What a node is made from.
 
+use crate::distance::Distance;
 use crate::error::Error;
 use crate::frame::{self, DESCRIPTOR_MAX, HEADER, TAG};
 use crate::handshake::Secret;
 use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
+use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
@@ -48,16 +50,12 @@ const IP_UDP: u32 = 48;
 /// Payload bytes of a full packet, at the least and at the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
-/// The DSCP of control, unless [`Config::control_dscp`] says otherwise: CS6.
-pub const CONTROL_DSCP: u8 = 48;
 /// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
 const OPERATIONS_MAX: usize = 16_384;
 /// For so long a host may not come to read its sockets, and loses nothing for it: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
 /// How long a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
 const PACKET_LIFE: Span = Span::from_ms(1000);
-/// Planes of a node at the most.
-pub const PLANES_MAX: usize = 8;
 
 /// Everything a [`crate::Node`] needs to know. [`Config::new`] gives defaults; fields may be changed.
 #[derive(Clone, Debug)]
@@ -77,6 +75,8 @@ pub struct Config {
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
     pub base_rtt: Span,
+    /// Peers that are nearer, or whose way is slower. Default: none.
+    pub distances: Vec<Distance>,
     /// Payload bytes that go one way in a row before the next path is chosen: one system call sends to one address only, and
     /// costs as much as many packets. Default 16 KiB, rounded up to a packet; `docs/performance.md` has the price in queues.
     pub burst: u32,
@@ -137,6 +137,7 @@ impl Config {
             protection: Protection::default(),
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
+            distances: Vec::new(),
             burst: 16_384,
             retransmit_min: Span::from_ms(20),
             late_min: Span::from_ms(2),
@@ -203,14 +204,19 @@ impl Config {
     /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of these traits
     /// ([`Profile::adapt_to`]). All else is as in the simulator.
     pub fn wire_profile(&self) -> Profile {
+        self.profile_over(self.rate, self.base_rtt)
+    }
+
+    /// The same on a way of this rate and round trip.
+    pub(crate) fn profile_over(&self, rate: Rate, base_rtt: Span) -> Profile {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
         profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
         profile.adapt_to(&HostTraits {
-            rate: self.rate,
+            rate,
             ports: self.planes.len() as u8,
-            base_rtt: self.base_rtt,
+            base_rtt,
             timer_slack: self.retransmit_min,
             late_min: self.late_min,
             batch: Bytes(self.burst.into()),
@@ -227,16 +233,16 @@ impl Config {
         (buffer as u64 * self.planes.len() as u64 / 4).max(4 * u64::from(self.payload + self.overhead()))
     }
 
-    /// The world that the engines are told of. `buffer`: bytes that a receiving socket holds.
-    pub(crate) fn environment(&self, profile: &Profile, buffer: usize) -> Environment {
+    /// The world that engines are told of on a way of this rate and round trip. `buffer`: bytes that a receiving socket holds.
+    pub(crate) fn environment_over(&self, rate: Rate, base_rtt: Span, profile: &Profile, buffer: usize) -> Environment {
         // On a short path what is under way sits in the receiving socket, if its host does not come to read it.
-        let held = self.rate.bytes_in(self.base_rtt.min(STALL)).0.max(1);
+        let held = rate.bytes_in(base_rtt.min(STALL)).0.max(1);
         let most = self.socket_share(buffer);
-        let rate = if held > most { self.rate.scaled(most as f64 / held as f64) } else { self.rate };
+        let rate = if held > most { rate.scaled(most as f64 / held as f64) } else { rate };
         Environment {
             rate,
             ports: self.planes.len() as u8,
-            base_rtt: self.base_rtt,
+            base_rtt,
             packet: profile.packet_bytes(),
             trimming: self.trimming,
             uplinks: self.routes.uplinks(),
@@ -284,6 +290,14 @@ impl Config {
         }
         if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
             return wrong("rate and base_rtt must not be zero: give those of the network".into());
+        }
+        let fits =
+            |d: &Distance| (1..=self.rate.0).contains(&d.rate.0) && (1..=self.base_rtt.0).contains(&d.base_rtt.0);
+        if !self.distances.iter().all(fits) {
+            return wrong(
+                "distances have rates above zero and at most `rate`, round trips above zero and at most `base_rtt`"
+                    .into(),
+            );
         }
         if let Err(error) = self.profile.reliability.code() {
             return wrong(format!("the profile's k and m: {error}"));

@@ -53,6 +53,8 @@ use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait}
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
+pub use strandway_fabric::datagram::TRIMMED;
+
 /// The version of this layout; a datagram of another one is refused.
 pub const VERSION: u8 = 2;
 
@@ -62,9 +64,6 @@ pub const HEADER: usize = 24;
 pub const TAG: usize = 16;
 /// Bytes of a write's descriptor, the longest.
 pub const DESCRIPTOR_MAX: usize = 24;
-/// Bytes that a switch which trims has to leave of a datagram of data: up to the end of the longest transport header, MRC's
-/// 40. What is behind it is not needed to ask for the packet again.
-pub const TRIMMED: usize = HEADER + 40;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
 /// Bytes of the proof in a ping or a pong.

@@ -5,7 +5,6 @@
 //! datagram of a direction depends on the seed and nothing else; when it happens depends on the clock, so two runs are
 //! alike but not equal.
 
-use crate::config::CONTROL_DSCP;
 use crate::error::Error;
 use crate::frame::{self, Frame, Kind, TRIMMED};
 use crate::socket::{CE, Inbox, Udp};
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strandway_fabric::datagram::CONTROL_DSCP;
 use strandway_proto::rng::{Random, StreamKind};
 
 /// What happens to each datagram, both ways; shares are of 1, all zero by default.

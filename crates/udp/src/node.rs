@@ -28,6 +28,7 @@ pub use wake::Waker;
 use crate::clock::{Clock, span};
 use crate::config::{Config, Waiting};
 use crate::deadlines::Deadlines;
+use crate::distance::Ways;
 use crate::error::{Error, Reason};
 use crate::frame::{self, Descriptor, Frame};
 use crate::handshake::{Cookies, Terms};
@@ -43,9 +44,8 @@ use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
-use strandway_proto::{Environment, Letter, Profile, Span, Time};
+use strandway_proto::{Letter, Span, Time};
 
 /// Answers to hellos that are kept for each connection that may be open: ours. More than one, since connections may be shorter
 /// than a cookie's life.
@@ -58,10 +58,7 @@ const ANSWERS_PER_CONNECTION: usize = 4;
 /// `peer_timeout`). For more cores run more nodes. A node is `Send`: a thread of its own takes one closure.
 pub struct Node {
     config: Config,
-    profile: Arc<Profile>,
-    environment: Environment,
-    /// Bytes that a connection may send at once, if a window is more.
-    burst: Option<u64>,
+    ways: Ways,
     terms: Terms,
     clock: Clock,
     cookies: Cookies,
@@ -118,8 +115,6 @@ impl Node {
         let planes: Vec<Plane> =
             config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
-        let profile = config.wire_profile();
-        let environment = config.environment(&profile, buffer);
         let terms = Terms::new(&config.profile, config.payload, planes.len(), config.protection);
         let patience = match config.waiting {
             Waiting::Spin => Span(u64::MAX),
@@ -128,9 +123,7 @@ impl Node {
         };
         let clock = Clock::new();
         Ok(Node {
-            profile: Arc::new(profile),
-            environment,
-            burst: config.burst_limit(&environment, buffer),
+            ways: Ways::new(&config, buffer),
             terms,
             cookies: Cookies::new()?,
             ports: vec![true; planes.len()],

@@ -56,7 +56,7 @@ impl Routes {
         match self {
             Routes::Addresses => [0; 2],
             Routes::SourcePorts(count) => [*count, 0],
-            Routes::Srv6 { clos, .. } => [clos.t1s, 0],
+            Routes::Srv6 { clos, .. } => [clos.paths_between_t0s(), 0],
         }
     }
 

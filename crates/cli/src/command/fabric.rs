@@ -18,7 +18,7 @@ use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
 use strandway_lab::linux::line::{Line, Losses};
-use strandway_lab::linux::{self, FOLDER, LinuxError, LinuxFabric, Options, Probed, Running, Up};
+use strandway_lab::linux::{self, FOLDER, LinuxError, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
 use strandway_sim::Control;
@@ -74,7 +74,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
             print(text)
         }
     };
-    let fabric = linux::feasible(LinuxFabric::of(&scenario, name, &options)?);
+    let fabric = linux::feasible(linux::fabric_of(&scenario, name, &options)?);
     let began = Instant::now();
     if linux::up(&fabric, &program()?, &interrupted)? == Up::Standing {
         show(&format!("{name} is up already, just so\n"));
@@ -132,7 +132,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let scenario = linux::rated(&load(common)?, &options)?;
     let experiment = scenario.check()?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
-    let fabric = LinuxFabric::of(&scenario, name, &Options { rate: None, ..options })?;
+    let fabric = linux::fabric_of(&scenario, name, &Options { rate: None, ..options })?;
     let fabric = linux::feasible(fabric);
     let running = Running::on(name)?;
     let mut notes = fabric.notes.clone();

@@ -1,22 +1,15 @@
 //! A scenario's flows between the hosts of a fabric that is up, its faults included.
 
-use crate::linux::counted::links;
-use crate::linux::faults::moments;
-use crate::linux::lines::{self, is_carried};
-use crate::linux::run::{prepare, set_failures};
-use crate::linux::state::{State, netns};
-use crate::linux::status::status;
-use crate::linux::{LinuxError, LinuxFabric, Node};
+use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, WireProgress};
 use crate::{Experiment, NodeFile};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::Duration;
 use strandway_fabric::Measurements;
 use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
+use strandway_namespaces::{
+    folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
+};
 
 /// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
 /// mended afterwards. `each` hears of progress, and ends the run by returning false.
@@ -28,14 +21,14 @@ pub fn live(
     experiment: &Experiment,
     mut each: impl FnMut(WireProgress) -> bool,
 ) -> Result<Measurements, LinuxError> {
-    let state = State::standing(name)?;
-    let (fabric, before) = (&state.fabric, state.failures()?);
+    let (fabric, before) = standing(name)?;
+    let fabric = &fabric;
     fits(name, fabric, experiment)?;
     let topology = &experiment.plan.topology;
     let struck = experiment.plan.faults.iter().filter(|fault| !is_carried(topology, fault)).cloned();
     let struck: Vec<FaultPlan> = struck.collect();
     let reorder = fabric.lines.first().and_then(|line| line.reorder);
-    if fabric.lines != lines::of(experiment, fabric.host_rate.is_none(), reorder) {
+    if fabric.lines != lines_of(&experiment.plan, fabric.host_rate.is_none(), reorder) {
         return Err(other(name, fabric));
     }
     let mut moments = moments(fabric, topology, &struck).map_err(LinuxError)?;
@@ -44,8 +37,8 @@ pub fn live(
     let profile = &experiment.plan.profiles[0];
     let open = |host: u32| -> Result<strandway_udp::Node, String> {
         let host = host as u16;
-        enter(&netns(&fabric.namespace(Node::Host(host)))).map_err(|e| format!("{e}; run it as root"))?;
-        let path = crate::linux::state::folder(name).join(format!("{}.toml", Node::Host(host)));
+        move_into(&netns(&fabric.namespace(Node::Host(host)))).map_err(|e| format!("{e}; run it as root"))?;
+        let path = folder(name).join(format!("{}.toml", Node::Host(host)));
         let file = NodeFile::load(&path).map_err(|problems| problems.to_string())?;
         let mut config = file.config(None)?;
         // With the parameters that the scenario changes.
@@ -81,8 +74,7 @@ pub fn live(
 fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
     let shape = experiment.plan.topology.shape();
     let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
-    let t1s = if fabric.lines.is_empty() { shape.spines } else { shape.leaf_bundle };
-    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s);
+    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s(&experiment.plan.topology));
     // With one T0, how many hosts it could have matters to nobody.
     if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
         return Ok(());
@@ -96,10 +88,4 @@ fn other(name: &str, fabric: &LinuxFabric) -> LinuxError {
         "the fabric `{name}` that is up, from {}, is not the scenario's; take it down first ({down}) or choose another --name",
         fabric.scenario
     ))
-}
-
-/// Moves the calling thread into a network namespace.
-pub(crate) fn enter(namespace: &Path) -> std::io::Result<()> {
-    let file = File::open(namespace)?;
-    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }

@@ -2,7 +2,7 @@
 
 use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
 use crate::problem::{Problem, Problems};
-use crate::quantity::{self, QuantityError};
+use strandway_fabric::quantity::{self, QuantityError};
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
 /// A round trip where none is named: 3,750 km by the paper's rule.

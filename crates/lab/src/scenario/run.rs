@@ -72,6 +72,6 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
 /// # Errors
 /// With a sentence and a remedy, if it names nothing.
 pub(crate) fn capture(name: &str, limit: usize, topology: &Topology) -> Result<CapturePlan, (String, String)> {
-    let links = super::faults::links_named(topology, name)?;
+    let links = super::targets::links_named(topology, name)?;
     Ok(CapturePlan { links, limit })
 }

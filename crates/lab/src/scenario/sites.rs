@@ -1,12 +1,13 @@
 //! `[fabric]` with `kind = "sites"`: places joined by long links, with distance, rate, queue and loss of their own.
 
-use super::fabric::{COUNT_MAX, HOSTS_MAX, levels, planes};
+use super::fabric::HOSTS_MAX;
 use super::faults::{FaultNote, Faults, burst_of};
+use super::shapes::{COUNT_MAX, levels, planes};
 use crate::light::Rule;
-use crate::quantity::{self, Size};
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
+use strandway_fabric::quantity::{self, Size};
 use strandway_fabric::topology::{Level, LongLink, SITES_MAX, SitesShape};
 use strandway_fabric::{LinkId, Topology};
 use strandway_proto::units::{Bytes, Rate, Span, Time};

@@ -1,6 +1,6 @@
 //! Flow sizes drawn from a distribution, given as points (bytes, share of flows at most that long).
 
-use crate::quantity;
+use strandway_fabric::quantity;
 use strandway_proto::rng::Random;
 
 /// A distribution of flow sizes, linear between its points.

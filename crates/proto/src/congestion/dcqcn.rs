@@ -5,7 +5,7 @@
 //! connection that was idle for an hour costs no more than one that was idle for a moment. The results are those of a
 //! model that fires every timer.
 
-use super::{AckSample, Congestion, Cut, LossSample};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossSample};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -31,6 +31,12 @@ parameters! {
         rate_min: Rate = Rate(100_000_000), 1.0e6..=1.0e13, "HPCC artefact (ns-3): 100 Mb/s; the paper has no floor";
         /// At most this many bandwidth-delay products in flight; zero sets no such cap.
         window_bdp: f64 = 0.0, 0.0..=1000.0, "DCQCN has no window; the HPCC artefact (ns-3) can add one of 1 BDP";
+    }
+}
+
+impl CongestionPolicy for DcqcnConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Dcqcn(Dcqcn::new(self, environment))
     }
 }
 

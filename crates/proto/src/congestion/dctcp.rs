@@ -1,6 +1,6 @@
 //! DCTCP: a window cut in proportion to the share of marked bytes.
 
-use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::Bytes;
@@ -16,6 +16,15 @@ parameters! {
         window_initial_bdp: f64 = 1.0, 0.001..=1000.0, "ours: RDMA senders start at line rate, not with ten packets";
         /// Largest window, as a multiple of the bandwidth-delay product.
         window_max_bdp: f64 = 1.5, 0.01..=1000.0, "ours: NSCC's largest window, so that only the reaction differs";
+    }
+}
+
+impl CongestionPolicy for DctcpConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Dctcp(Dctcp::new(self, environment))
+    }
+    fn paces(&self) -> bool {
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! A window that never changes: the null hypothesis of congestion control.
 
-use super::{AckSample, Congestion, LossSample};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, LossSample};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::Bytes;
@@ -10,6 +10,15 @@ parameters! {
     pub struct FixedConfig {
         /// The window as a multiple of the bandwidth-delay product.
         window_bdp: f64 = 1.5, 0.001..=1000.0, "ours: NSCC's largest window, so that only the reaction differs";
+    }
+}
+
+impl CongestionPolicy for FixedConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Fixed(Fixed::new(self, environment))
+    }
+    fn paces(&self) -> bool {
+        false
     }
 }
 

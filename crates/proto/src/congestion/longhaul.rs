@@ -1,6 +1,6 @@
 //! Window control by delay for long, shared, lossy links: loss at random does not stop it, and equals get equal shares.
 
-use super::{AckSample, Congestion, Cut, LossSample};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossSample};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -20,6 +20,15 @@ parameters! {
         base_age: Span = Span::from_ms(5_000), 1.0e9..=1.0e15, "BBR: 10 s; ours is half, so that a copy of half a minute does it often";
         /// Delay beyond this share of the base RTT, round after round, is made by others, which do not yield to delay.
         crowd: f64 = 0.5, 0.01..=100.0, "ours: CUBIC keeps a queue of one bandwidth-delay product at least 0.4 full";
+    }
+}
+
+impl CongestionPolicy for LongHaulConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::LongHaul(LongHaul::new(self, environment))
+    }
+    fn wants_counts(&self) -> bool {
+        true
     }
 }
 

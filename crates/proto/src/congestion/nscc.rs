@@ -4,7 +4,7 @@
 //! the room left, grow evenly, shrink by how far the average is above the target, or leave it to the path selector. When
 //! hardly anything gets through, the window falls at once to what did ("quick adapt").
 
-use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Span, Time};
@@ -42,6 +42,18 @@ parameters! {
         average_weight: f64 = 0.0125, 0.0001..=1.0, "UEC simulator: 0.0125; UEC 1.0 leaves the estimator open";
         /// Connections of a host to one other host share one window.
         per_destination: bool = false, 0.0..=1.0, "OCP MRC 1.0: a congestion context per destination; UEC simulator: per connection";
+    }
+}
+
+impl CongestionPolicy for NsccConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Nscc(Nscc::new(self, environment))
+    }
+    fn paces(&self) -> bool {
+        false
+    }
+    fn is_per_destination(&self) -> bool {
+        self.per_destination
     }
 }
 

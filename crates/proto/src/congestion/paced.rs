@@ -1,7 +1,8 @@
 //! A rate that never changes: for paths whose capacity is leased, and for comparisons with models that know no congestion.
 
-use super::{AckSample, Congestion, LossSample};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, LossSample};
 use crate::environment::Environment;
+use crate::host::HostTraits;
 use crate::parameters;
 use crate::units::{Bytes, Rate, Time};
 
@@ -10,6 +11,18 @@ parameters! {
     pub struct PacedConfig {
         /// The rate, no more than the NIC's line rate; zero leaves it to the NIC.
         rate: Rate = Rate(0), 0.0..=1.0e14, "SDR-RDMA has no congestion control: its model sends at line rate";
+    }
+}
+
+impl CongestionPolicy for PacedConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Paced(Paced::new(self, environment))
+    }
+    fn adapt_to(&mut self, host: &HostTraits) {
+        // A kernel takes whatever it is given at once: where a NIC would pace, the engine must.
+        if self.rate.0 == 0 {
+            self.rate = host.rate;
+        }
     }
 }
 

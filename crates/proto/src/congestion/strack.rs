@@ -4,7 +4,7 @@
 //! A mark alone means "this path", which the path selector leaves; a high average of the delay over all paths means "the
 //! network", and only then the window falls.
 
-use super::{AckSample, Congestion, Cut, LossKind, LossSample, at_least};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -39,6 +39,12 @@ parameters! {
         loss_share: f64 = 0.0, 0.0..=1.0, "ours: strack_fast, which would otherwise send it all again at once";
         /// Smaller windows than a packet by pacing, rather than a floor of one packet.
         pacing: bool = false, 0.0..=1.0, "ours: for incasts of more senders than the BDP has packets; Broadcom's sketch of 2023 paces";
+    }
+}
+
+impl CongestionPolicy for StrackConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Strack(Strack::new(self, environment))
     }
 }
 

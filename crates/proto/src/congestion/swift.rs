@@ -3,7 +3,7 @@
 //! In the form for queueing delay: the base round trip is taken off first, since an 8 us fabric cannot be steered by
 //! targets made for hosts that take 20 us.
 
-use super::{AckSample, Congestion, Cut, LossKind, LossSample};
+use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -33,6 +33,12 @@ parameters! {
         window_max: f64 = 1000.0, 1.0..=1.0e9, "htsim's Swift model: 1000 packets";
         /// First window, as a multiple of the bandwidth-delay product.
         window_initial_bdp: f64 = 1.0, 0.001..=1000.0, "ours: from htsim's 15 packets, 400 Gb/s take 85 round trips to fill";
+    }
+}
+
+impl CongestionPolicy for SwiftConfig {
+    fn build(&self, environment: &Environment) -> AnyCongestion {
+        AnyCongestion::Swift(Swift::new(self, environment))
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the connections of one profile in one world have in common.
 
-use crate::congestion::CongestionConfig;
 use crate::environment::Environment;
 use crate::packet::HostId;
 use crate::path::{MrcConfig, PathConfig};
@@ -45,11 +44,7 @@ impl Kind {
         let known = alike.iter().find(|kind| Arc::ptr_eq(&kind.profile, &profile)).map(|kind| kind.fingerprint);
         let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
         let shares_window = profile.congestion.is_per_destination();
-        let paces = !matches!(
-            profile.congestion,
-            CongestionConfig::Nscc(_) | CongestionConfig::Dctcp(_) | CongestionConfig::Fixed(_)
-        );
-        let is_custom = matches!(profile.path, PathConfig::Custom(_)) || profile.congestion.name() == "custom";
+        let is_custom = profile.path.policy().is_none() || profile.congestion.policy().is_none();
         let keeps = mrc.is_some()
             || shares_window
             || is_custom
@@ -58,8 +53,8 @@ impl Kind {
         Kind {
             retries_elsewhere: mrc.is_some(),
             shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),
-            watches_paths: mrc.is_some() || matches!(profile.path, PathConfig::Custom(_)),
-            paces,
+            watches_paths: mrc.is_some() || profile.path.policy().is_none(),
+            paces: profile.congestion.paces(),
             probes_idle: mrc.is_some_and(|config| config.probe_idle),
             is_one_way: profile.reliability.is_one_way(),
             window_min: profile.reliability.chunk_packets() * environment.packet.0,

@@ -6,7 +6,9 @@ use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, Part, PathId};
 use crate::parameters;
-use crate::reliability::{Arrival, Invalid, Lost, Receiver, Reliability, Settled};
+use crate::reliability::{
+    AnyReceiver, AnyReliability, Arrival, Invalid, Lost, Receiver, Reliability, ReliabilityPolicy, Settled,
+};
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,6 +18,21 @@ parameters! {
     pub struct PartialConfig {
         /// Packets of a chunk: the bitmap that programs look at has a bit for each chunk.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
+    }
+}
+
+impl ReliabilityPolicy for PartialConfig {
+    fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
+        AnyReliability::Partial(Box::new(PartialSender::new(self, transport, environment)))
+    }
+    fn build_receiver(&self, transport: &TransportConfig, _environment: &Environment) -> AnyReceiver {
+        AnyReceiver::Partial(Box::new(PartialReceiver::new(self, transport)))
+    }
+    fn timeout(&self, environment: &Environment) -> Span {
+        environment.timeout_min()
+    }
+    fn is_one_way(&self) -> bool {
+        true
     }
 }
 

@@ -4,7 +4,7 @@
 //! remembered of paths that fare well; they are simply visited once per round.
 
 use super::spread::{Cycle, Spread};
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -26,6 +26,12 @@ parameters! {
         penalty_lost: u32 = 0, 0.0..=15.0, "ours: neither STrack nor the UEC simulator charges it; strack_fast does";
         /// One bit per path, and every penalty met on the way is paid off at once.
         original: bool = false, 0.0..=1.0, "STrack as first published; false is the UEC simulator's form";
+    }
+}
+
+impl PathPolicy for BitmapConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Bitmap(BitmapSpray::new(self, environment, random))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::bitmap::{BitmapConfig, BitmapSpray};
 use super::ring::Ring;
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -22,6 +22,12 @@ parameters! {
         penalty_timed_out: u32 = 15, 0.0..=15.0, "ours: the UEC simulator's value, but it cannot tell the path; our sender can";
         /// How often one acknowledgement's path is used again.
         lifetime: u32 = 1, 1.0..=255.0, "UEC simulator: 1";
+    }
+}
+
+impl PathPolicy for MixedConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Mixed(Box::new(Mixed::new(self, environment, random)))
     }
 }
 

@@ -10,10 +10,14 @@ mod set;
 mod shun;
 
 use super::spread::{PORTS_MAX, next_port};
-use super::{PathFeedback, PathManager, PathProbe, PathSelector, PathState, PathStatus as State, PlaneStates};
+use super::{
+    AnyPath, PathFeedback, PathManager, PathPolicy, PathProbe, PathSelector, PathState, PathStatus as State,
+    PlaneStates,
+};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
+use crate::profile::Routing;
 use crate::rng::Random;
 use crate::units::{Rate, Span, Time};
 use probes::Probes;
@@ -58,6 +62,16 @@ parameters! {
         status_copies: u32 = 3, 1.0..=32.0, "ours: one may be lost";
         /// Port status is told again this often while a port is down.
         status_refresh: Span = Span::from_ms(1000), 1.0e8..=1.0e14, "ours: each second";
+    }
+}
+
+impl PathPolicy for MrcConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Mrc(Box::new(Mrc::new(self, environment, random)))
+    }
+    fn routing(&self) -> Routing {
+        // Its entropy is a source route.
+        Routing::Source
     }
 }
 

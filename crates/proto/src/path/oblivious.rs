@@ -1,7 +1,7 @@
 //! Oblivious spraying: every path alike, whatever happens.
 
 use super::spread::{Cycle, Spread};
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -15,6 +15,12 @@ parameters! {
         entropies: u32 = 64, 1.0..=65536.0, "UEC simulator: 64; its early versions 256";
         /// Draw every packet's path at random rather than visit all of them in rounds.
         random: bool = false, 0.0..=1.0, "UEC simulator: rounds in an order drawn for each";
+    }
+}
+
+impl PathPolicy for ObliviousConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Oblivious(Oblivious::new(self, environment, random))
     }
 }
 

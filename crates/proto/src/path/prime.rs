@@ -6,10 +6,11 @@
 //! only puts penalties on parts, which decay with every packet sent.
 
 use super::spread::{PORTS_MAX, next_port};
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
+use crate::profile::Routing;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 
@@ -38,6 +39,16 @@ parameters! {
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Sobhani et al.: one BDP, since nothing is known before";
         /// Look at no more than so many tuples per packet; zero: as many as there are, one cycle.
         scan: u32 = 0, 0.0..=1000000.0, "ours: hardware may want 8";
+    }
+}
+
+impl PathPolicy for PrimeConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Prime(Prime::new(self, environment, random))
+    }
+    fn routing(&self) -> Routing {
+        // Its entropy is an index.
+        Routing::Direct
     }
 }
 

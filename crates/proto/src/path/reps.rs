@@ -5,7 +5,7 @@
 
 use super::ring::Ring;
 use super::spread::Spread;
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -23,6 +23,12 @@ parameters! {
         freeze: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: about the time routing takes; the UEC simulator has 10 ms";
         /// Packets sent at random at the start and after a freeze, as a multiple of the bandwidth-delay product.
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Bonato et al., EuroSys 2026: one BDP of packets";
+    }
+}
+
+impl PathPolicy for RepsConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Reps(Reps::new(self, environment, random))
     }
 }
 

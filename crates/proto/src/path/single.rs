@@ -1,6 +1,6 @@
 //! One path for life, as a RoCEv2 connection takes over ECMP.
 
-use super::{PathFeedback, PathSelector};
+use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
 use crate::parameters;
@@ -11,6 +11,12 @@ use crate::units::Time;
 parameters! {
     /// One path for life. It has no parameters.
     pub struct SingleConfig {}
+}
+
+impl PathPolicy for SingleConfig {
+    fn build(&self, environment: &Environment, random: Random) -> AnyPath {
+        AnyPath::Single(Single::new(self, environment, random))
+    }
 }
 
 /// One path, drawn when the connection opens.

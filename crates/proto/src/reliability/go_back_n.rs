@@ -4,12 +4,17 @@
 //! from there. Structure: InfiniBand architecture, reliable connection; `docs/protocols/rocev2.md`.
 
 use super::scoreboard::Scoreboard;
-use super::{Arrival, Invalid, Lost, Received, Receiver, Reliability, SentUpTo, Settled};
+use super::{
+    AnyReceiver, AnyReliability, Arrival, Invalid, Lost, Received, Receiver, Reliability, ReliabilityPolicy, SentUpTo,
+    Settled,
+};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
+use crate::host::HostTraits;
 use crate::message::{Backlog, Message, Segment};
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, PathId, Psn, SackBits};
 use crate::parameters;
+use crate::profile::SwitchConfig;
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
 
@@ -21,10 +26,18 @@ parameters! {
     }
 }
 
-impl GoBackNConfig {
-    /// The retransmission timeout.
-    pub(super) fn timeout(&self, environment: &Environment) -> Span {
+impl ReliabilityPolicy for GoBackNConfig {
+    fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
+        AnyReliability::GoBackN(GoBackN::new(self, transport, environment))
+    }
+    fn build_receiver(&self, transport: &TransportConfig, _environment: &Environment) -> AnyReceiver {
+        AnyReceiver::GoBackN(GoBackNReceiver::new(transport))
+    }
+    fn timeout(&self, environment: &Environment) -> Span {
         self.rto.max(environment.timeout_min())
+    }
+    fn adapt_to(&mut self, host: &HostTraits, _transport: &TransportConfig, _switch: &SwitchConfig) {
+        self.rto = self.rto.max(host.timer_slack);
     }
 }
 

@@ -4,9 +4,15 @@
 //! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
 
 use super::selective_repeat::{LossDetection, Retry, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
+use super::{AnyReceiver, AnyReliability, ReliabilityPolicy};
 use crate::environment::{Environment, TransportConfig};
+use crate::host::HostTraits;
 use crate::parameters;
+use crate::profile::SwitchConfig;
 use crate::units::Span;
+
+/// Packets in a word of MRC's SACK bitmap: `psn_range` counts these.
+const SACK_WORD: u32 = 128;
 
 parameters! {
     /// MRC's selective acknowledgements, loss detection and retransmission timers.
@@ -40,7 +46,7 @@ impl MrcSackConfig {
     }
 
     /// T.
-    pub(super) fn first_timeout(&self, environment: &Environment) -> Span {
+    fn first_timeout(&self, environment: &Environment) -> Span {
         if self.timeout > Span::ZERO {
             return self.timeout.max(environment.timeout_min());
         }
@@ -60,19 +66,36 @@ impl MrcSackConfig {
             late_spread: self.reorder_spread,
             late_path: self.reorder_path,
             sack_rotates: true,
-            window_psn: self.psn_range * 128,
+            window_psn: self.psn_range * SACK_WORD,
             ..SelectiveRepeatConfig::default()
         }
     }
+}
 
-    pub(super) fn build(&self, transport: &TransportConfig, environment: &Environment) -> SelectiveRepeat {
+impl ReliabilityPolicy for MrcSackConfig {
+    fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
         let retry = Retry::new(self.retries_linear, self.retries_exponential, self.timeout_max);
-        SelectiveRepeat::build(&self.machinery(), LossDetection::Lateness, transport, environment)
+        let machine = SelectiveRepeat::build(&self.machinery(), LossDetection::Lateness, transport, environment)
             .with_lateness(self.reorder_window(environment), self.reorder_spread)
-            .with_retries(self.first_timeout(environment), retry)
+            .with_retries(self.first_timeout(environment), retry);
+        AnyReliability::SelectiveRepeat(machine)
     }
-
-    pub(super) fn build_receiver(&self, transport: &TransportConfig) -> SelectiveReceiver {
-        SelectiveReceiver::new(&self.machinery(), transport).refusing()
+    fn build_receiver(&self, transport: &TransportConfig, _environment: &Environment) -> AnyReceiver {
+        AnyReceiver::Selective(SelectiveReceiver::new(&self.machinery(), transport).refusing())
+    }
+    fn timeout(&self, environment: &Environment) -> Span {
+        self.first_timeout(environment)
+    }
+    fn range(&self) -> Option<u32> {
+        Some(self.psn_range * SACK_WORD)
+    }
+    fn adapt_to(&mut self, host: &HostTraits, transport: &TransportConfig, _switch: &SwitchConfig) {
+        let mtu = u64::from(transport.mtu);
+        self.timeout = self.timeout.max(host.timer_slack);
+        self.timeout_max = self.timeout_max.max(host.timer_slack);
+        self.reorder_min = self.reorder_min.max(host.late_min);
+        // The packets that leave while a hole is found and mended, no more than the window of counters holds twice.
+        let packets = host.rate.bytes_in(host.late_min * 2).0 / mtu;
+        self.psn_range = self.psn_range.max(packets.div_ceil(u64::from(SACK_WORD)).min(128) as u32);
     }
 }

@@ -14,13 +14,15 @@ pub use receiver::SelectiveReceiver;
 pub(super) use retries::Retry;
 
 use super::scoreboard::{Scoreboard, State};
-use super::{Invalid, Lost, Reliability, SentUpTo, Settled};
+use super::{AnyReceiver, AnyReliability, Invalid, Lost, Reliability, ReliabilityPolicy, SentUpTo, Settled};
 use crate::congestion::LossKind;
 use crate::environment::{Environment, TransportConfig};
+use crate::host::HostTraits;
 use crate::message::{Backlog, Message, Segment};
 use crate::packet::{Ack, Flags, Nack, NackReason, PathId};
 use crate::parameters;
-use crate::units::{Bytes, Span, Time};
+use crate::profile::SwitchConfig;
+use crate::units::{Bytes, Rate, Span, Time};
 use detect::{PROBES, Probe, Recovery};
 use lateness::Lateness;
 use order::PathOrder;
@@ -74,6 +76,40 @@ parameters! {
     }
 }
 
+impl ReliabilityPolicy for SelectiveRepeatConfig {
+    fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability {
+        AnyReliability::SelectiveRepeat(SelectiveRepeat::new(self, transport, environment))
+    }
+    fn build_receiver(&self, transport: &TransportConfig, _environment: &Environment) -> AnyReceiver {
+        AnyReceiver::Selective(SelectiveReceiver::new(self, transport))
+    }
+    fn timeout(&self, environment: &Environment) -> Span {
+        self.timeout_of(self.holes, environment)
+    }
+    fn range(&self) -> Option<u32> {
+        Some(self.window_psn)
+    }
+    fn adapt_to(&mut self, host: &HostTraits, _transport: &TransportConfig, switch: &SwitchConfig) {
+        let floor = host.timer_slack;
+        self.rto_min = self.rto_min.max(floor);
+        self.rto_low = self.rto_low.max(floor);
+        self.rto_high = self.rto_high.max(floor);
+        // Where no switch trims, a profile made for switches that do would wait for a window of packets or a timeout.
+        let blind = switch.trimming && !host.trimming && !self.holes;
+        self.sack_rotates |= blind;
+        if blind || self.late > 0.0 {
+            self.late = self.late.max(host.late_min.0 as f64 / host.base_rtt.0 as f64);
+        }
+        if self.rto > Span::ZERO {
+            self.rto = self.rto.max(floor);
+        } else if host.trimming {
+            // Six queues' time, as the engine would compute it, but it would take no floor then.
+            let port = Rate(host.rate.0 / u64::from(host.ports.max(1)));
+            self.rto = floor.max(port.time_for(host.queue) * 6);
+        }
+    }
+}
+
 impl SelectiveRepeatConfig {
     /// The parameters of IRN.
     pub fn irn() -> SelectiveRepeatConfig {
@@ -81,8 +117,8 @@ impl SelectiveRepeatConfig {
     }
 
     /// The retransmission timeout with many packets in flight, where losses are found by holes or otherwise.
-    pub(super) fn timeout(&self, holes: bool, environment: &Environment) -> Span {
-        let port_rate = crate::units::Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
+    fn timeout_of(&self, holes: bool, environment: &Environment) -> Span {
+        let port_rate = Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
         let computed = Span::from_us(15) + port_rate.time_for(environment.queue) * 6;
         let computed = if environment.trimming { computed } else { computed.max(self.rto_min) };
         let timeout = match (holes, self.rto) {
@@ -161,7 +197,7 @@ impl SelectiveRepeat {
             repairs: VecDeque::new(),
             lost: Vec::new(),
             detection,
-            rto: config.timeout(detection == LossDetection::Holes, environment),
+            rto: config.timeout_of(detection == LossDetection::Holes, environment),
             rto_low: config.rto_low.max(environment.timeout_min()),
             rto_low_packets: config.rto_low_packets,
             deadline: Time::NEVER,

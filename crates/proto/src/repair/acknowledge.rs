@@ -1,4 +1,4 @@
-//! What a receiver tells of the chunks of one stretch: all below the first hole, and 64 at a time the pages that changed.
+//! A receiver's acknowledgements of the chunks of one stretch: all below the first hole, and 64 at a time the pages that changed.
 
 use crate::letter::{Have, Letter};
 use crate::packet::SackBits;
@@ -61,7 +61,7 @@ impl Acknowledger {
         for page in self.changed.drain(..) {
             self.is_changed[page as usize] = false;
             let bits = progress.bitmap()[page as usize];
-            // What lies below the cumulative one need not be said again.
+            // Chunks below the cumulative one need no bits.
             if page * PAGE + (u64::BITS - bits.leading_zeros()) <= cumulative || bits == 0 {
                 continue;
             }

@@ -20,7 +20,7 @@ const PRIOR_LOST: f64 = 0.5;
 const PRIOR_SENT: f64 = 1_000.0;
 /// No loss is taken for rarer than this.
 const LOSS_MIN: f64 = 1e-7;
-/// What was sent before the last so many packets counts half, and so on. Ours.
+/// Losses among the packets before the last so many count half, those before them a quarter, and so on. Ours.
 const MEMORY: f64 = 262_144.0;
 /// Another plan must be better by this much. Ours.
 const BETTER: f64 = 0.95;
@@ -33,7 +33,7 @@ pub(super) fn plan(number: u8, reorder: u32, group: u32) -> Option<Plan> {
     Some(Plan { chunk, reorder: code.is_none().then_some(reorder), code, group, striped })
 }
 
-/// What has been chosen so far on a connection, and from which measurements.
+/// The choices so far on a connection, and the measurements behind them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
     /// Messages by plan.
@@ -51,7 +51,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// What a plan is, in words.
+    /// A plan, in words.
     pub fn name(plan: u8) -> String {
         match plan_code(plan) {
             Some(code) => code.to_string(),
@@ -65,7 +65,7 @@ fn plan_code(number: u8) -> Option<Code> {
     plan(number, 0, 1)?.code
 }
 
-/// What a connection has measured.
+/// A connection's measurements.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     /// Packets that were sent for the first time and of which it is known whether they came.
@@ -163,7 +163,7 @@ impl Chooser {
         plan
     }
 
-    /// What the model expects of a plan; `None` if bursts are longer than its parity.
+    /// The times that the model expects of a plan; `None` if bursts are longer than its parity.
     fn expect(&self, number: u8, packets: u32, packet: Span, rtt: Span, loss: f64, burst: f64) -> Option<Completion> {
         let plan = plan(number, self.reorder, self.group)?;
         let chunks = u64::from(packets.div_ceil(plan.chunk));

@@ -157,7 +157,7 @@ impl Code {
     }
 
     /// Do the pieces that are present suffice to rebuild all data? Pieces are numbered data first, `0..k`, then parity, `k..k + m`.
-    /// Whatever `present` holds beyond those does not count.
+    /// Bits of `present` beyond those do not count.
     pub fn decodable(&self, present: &Pieces) -> bool {
         match self.kind {
             CodeKind::Mds => present.count_below(self.pieces()) >= self.data(),

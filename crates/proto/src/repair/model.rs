@@ -1,4 +1,4 @@
-//! What reliability costs: the completion time of a message over a long link that loses chunks, retransmitted or coded.
+//! The cost of reliability: the completion time of a message over a long link that loses chunks, retransmitted or coded.
 //!
 //! This is the model of SDR-RDMA (arXiv 2505.05366), section 4 and appendix, with the staircase of whole rounds and an exact sum over
 //! failed groups. It knows chunks, not bytes: a message of `M` chunks, each of which takes the time `T` to send and is lost with
@@ -63,7 +63,7 @@ impl Effort {
     pub const QUICK: Effort = Effort { parts: 12, points: 16, negligible: 1e-6 };
 }
 
-/// What happens when a code does not suffice.
+/// The way out when a code does not suffice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fallback {
     /// The timeout of the retransmissions that follow.
@@ -151,7 +151,7 @@ fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
     }
 }
 
-/// Where a binomial distribution is cut off, relative to its mode.
+/// A binomial distribution is cut off at this share of its mode.
 const TINY: f64 = 1e-60;
 
 /// The share of a probability that is not worth another term.
@@ -275,7 +275,7 @@ struct Part {
 #[derive(Clone, Debug)]
 pub struct Completion {
     transfer: Transfer,
-    /// What a loss costs: the timeout, and sending the chunk again.
+    /// The cost of a loss: the timeout, and sending the chunk again.
     round: f64,
     effort: Effort,
     fallback: f64,
@@ -384,7 +384,7 @@ impl Completion {
             let start = f64::from(round) * self.round;
             let later = self.later_than(chunks, start);
             if later < self.effort.negligible {
-                // What is certain has an interval, too.
+                // A certain event has an interval, too.
                 return visit(start, 0.0, 0.0);
             }
             if flat > 0.0 {

@@ -35,9 +35,9 @@ pub struct EndedGroup {
     pub layout: Layout,
     /// Which group it is.
     pub group: u32,
-    /// What had come of its data; `None` for nothing.
+    /// The progress of its data; `None` if nothing had come.
     pub data: Option<Progress>,
-    /// What had come of its parity; `None` for nothing.
+    /// The progress of its parity; `None` if nothing had come.
     pub parity: Option<Progress>,
     /// Bytes of its data that had not come.
     pub missing: u64,
@@ -113,7 +113,7 @@ impl RepairReceiver {
         self.hearing = Some(Hearing::new(self.timing.report_interval(self.packet)));
     }
 
-    /// What has come of a stretch that is under way.
+    /// The progress of a stretch that is under way.
     pub fn progress(&self, sequence: u64) -> Option<&Progress> {
         self.table.progress(sequence)
     }

@@ -20,7 +20,7 @@ use flight::Flight;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What is known of a chunk.
+/// A sender's knowledge of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     /// When its last packet left; [`Time::NEVER`] while it waits to go again.
@@ -56,7 +56,7 @@ struct Sending {
     /// Chunks that are there, and the one below which all are.
     count: u32,
     below: u32,
-    /// What is known of each chunk, where chunks are told of one by one: always without a code, with one after a NACK.
+    /// The state of each chunk, where the receiver tells of chunks one by one: always without a code, with one after a NACK.
     states: Vec<Chunk>,
 }
 
@@ -376,7 +376,7 @@ impl RepairSender {
         }
     }
 
-    /// What has been chosen so far, if there is a choice.
+    /// The choices so far, if there is a choice.
     pub fn choices(&self) -> Option<&Choices> {
         self.chooser.as_ref().map(|chooser| chooser.choices())
     }
@@ -445,7 +445,8 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        // What parity covers is not in flight: nothing tells of it before its group is over. Nor is what was there when it left again.
+        // A chunk that parity covers is not in flight: no letter tells of it before its group is over. Nor is one in flight that was
+        // there when it left again.
         if let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) {
             // A window may close within a chunk: the timeout begins with its first packet, and anew with its last one.
             let begins = state.in_flight == 0;

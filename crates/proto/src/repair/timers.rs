@@ -9,7 +9,7 @@ pub(super) const SILENCE_MIN: Span = Span::from_ms(5_000);
 /// The last acknowledgement goes out twice, this far apart. Ours.
 pub(super) const SECOND_COPY: Span = Span::from_ms(1);
 
-/// What a scheme's times follow from.
+/// The quantities that a scheme's times follow from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     /// The round trip: at first what the world says, then what acknowledgements measure.
@@ -55,7 +55,7 @@ impl Timing {
         (self.rtt + times(self.rtt, self.alpha)).max(self.rtt + self.ack_interval() * 2) + self.late
     }
 
-    /// What the receiver of coded messages waits beyond the time that the message takes: beta round trips. SDR-RDMA, section 5.
+    /// The receiver of coded messages waits this much longer than the message takes: beta round trips. SDR-RDMA, section 5.
     pub(super) fn grace(&self) -> Span {
         times(self.rtt, self.beta) + self.late
     }

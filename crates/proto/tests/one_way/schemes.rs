@@ -29,8 +29,8 @@ fn with(name: &str, parameters: &[(&str, u64)]) -> Profile {
 
 fn plan_of(profile: &Profile) -> Option<Plan> {
     let (config, kind): (&SdrCodeConfig, CodeKind) = match &profile.reliability {
-        ReliabilityConfig::SdrXor(config) => (config, CodeKind::Xor),
-        ReliabilityConfig::SdrMds(config) => (config, CodeKind::Mds),
+        ReliabilityConfig::SdrXor(config) => (&config.0, CodeKind::Xor),
+        ReliabilityConfig::SdrMds(config) => (&config.0, CodeKind::Mds),
         _ => return None,
     };
     let SdrCodeConfig { striped, chunk, group, .. } = *config;

@@ -70,7 +70,7 @@ impl Status {
     }
 }
 
-/// What a copy came to.
+/// The result of a copy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// The state at its end.
@@ -89,7 +89,7 @@ pub struct Summary {
     pub resumed_bytes: u64,
     /// Bytes that the server missed.
     pub missing_bytes: u64,
-    /// What was not copied, and why.
+    /// Files that were not copied, and why.
     pub failures: Vec<(PathBuf, Trouble)>,
 }
 
@@ -149,13 +149,13 @@ struct Copying {
     held: VecDeque<(u16, Vec<u8>)>,
 }
 
-/// What is told of a copy while it goes on.
+/// The sources of a copy's status.
 struct Telling {
     began: Instant,
     bytes: u64,
     files: u64,
     done: Arc<Done>,
-    /// What the node had sent before, in bytes on the wire.
+    /// Bytes on the wire that the node had sent before.
     wire: u64,
 }
 
@@ -297,7 +297,7 @@ impl Copying {
         Ok(())
     }
 
-    /// What a completion says, if it is a message, and the part of the inbox that it was in.
+    /// The message of a completion, if it is one, and the part of the inbox that it was in.
     fn take(&mut self, node: &mut Node, completion: Completion) -> Result<Option<(usize, Message)>, CopyError> {
         if connection_of(&completion) != self.connection {
             return Ok(None);
@@ -336,7 +336,7 @@ impl Telling {
     }
 }
 
-/// What a node has sent so far, in bytes on the wire.
+/// Bytes on the wire that a node has sent so far.
 fn wire(node: &Node) -> u64 {
     node.plane_counters().iter().map(|plane| plane.sent_bytes + plane.sent * AROUND).sum()
 }

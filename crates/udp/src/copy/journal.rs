@@ -9,7 +9,7 @@ pub(super) const HEAD: usize = 40;
 pub(super) const RECORD: usize = 40;
 const MAGIC: &[u8; 8] = b"SWCOPY\0\x01";
 
-/// What the partial file is a copy of; another file of the same name begins anew.
+/// The file that a partial file is a copy of; another file of the same name begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) size: u64,
@@ -42,7 +42,7 @@ pub(super) fn record(block: u32, digest: &[u8; 32]) -> [u8; RECORD] {
     record
 }
 
-/// What a journal of the copy of `source` says is there: blocks and digests. Nothing, if it is of another source; and nothing from
+/// The blocks, with their digests, that a journal of the copy of `source` names. Nothing, if it is of another source; and nothing from
 /// the first record on that was not written wholly.
 pub(super) fn read(journal: &[u8], source: &Source) -> Vec<(u32, [u8; 32])> {
     let Some(records) = journal.strip_prefix(&source.head()) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! What the two sides of a copy tell each other, as bytes. Reading checks every length, allocates no more than was received, and
+//! The messages of the two sides of a copy, as bytes. Reading checks every length, allocates no more than was received, and
 //! never panics.
 //!
 //! Messages are sends of at most [`MESSAGE_MAX`] bytes, numbers are big-endian. File contents travel in *parcels*, writes into
@@ -46,7 +46,7 @@ pub struct Modified {
     pub nanoseconds: u32,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file of so many bytes.
@@ -62,17 +62,17 @@ pub enum Kind {
 pub struct Entry {
     /// The client's number for it.
     pub id: u32,
-    /// Where it goes, below the directory of the copy.
+    /// Its place below the directory of the copy.
     pub path: Vec<u8>,
     /// Permission bits.
     pub mode: u16,
     /// When it was changed last.
     pub modified: Modified,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What a server says of an entry.
+/// A server's answer to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is there already, or now.
@@ -110,11 +110,11 @@ pub enum Message {
     Refused(Trouble),
     /// Entries; directories come before what is in them.
     Offer(Vec<Entry>),
-    /// What becomes of them, by their numbers.
+    /// An answer to each entry, by the entry's number.
     Answers(Vec<(u32, Answer)>),
     /// Directories whose contents are there: their modes and times are set now.
     Settle(Vec<Entry>),
-    /// What has become of parcels and files.
+    /// News of parcels and files.
     Progress {
         /// Payload that the server rebuilt from parity so far, in bytes.
         rebuilt: u64,
@@ -132,7 +132,7 @@ pub enum Piece<'a> {
     Block {
         /// The file.
         id: u32,
-        /// Where the block begins in it.
+        /// The block's first byte in the file.
         offset: u64,
         /// Its bytes.
         bytes: &'a [u8],

@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub(super) const PATH_MAX: usize = 4_096;
 /// Bytes of one name at the most: Linux's `NAME_MAX`.
 const NAME_MAX: usize = 255;
-/// What unfinished copies and their journals are called: this, 16 digits, and one of the two ends below.
+/// The names of unfinished copies and their journals begin like this; 16 digits and one of the two ends below follow.
 const PARTIAL: &str = ".strandway-";
 /// How the name of an unfinished copy ends.
 pub(super) const PART: &str = ".part";

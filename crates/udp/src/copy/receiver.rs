@@ -23,7 +23,7 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at it.
 const BUSY_LOOK: Duration = Duration::from_millis(50);
 
-/// What there is of an offered file.
+/// The state of an offered file.
 enum State {
     /// Nothing.
     Offered,
@@ -61,7 +61,7 @@ impl Receiver {
         Receiver { target, block, dry_run, offered, open: 0, finished, results }
     }
 
-    /// What the client says, and what is to be answered.
+    /// Takes a message of the client; gives the answer.
     ///
     /// # Errors
     /// If it breaks the protocol.

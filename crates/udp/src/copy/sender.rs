@@ -16,7 +16,7 @@ use std::sync::mpsc;
 /// Entries that were offered and of which nothing final is known, at the most: ours, half of what a server takes.
 const OFFERED_MAX: usize = 4_096;
 
-/// What the disk thread tells the node's.
+/// An order of the disk thread to the node's.
 pub(super) enum Order {
     /// Send this message.
     Say(Vec<u8>),
@@ -26,7 +26,7 @@ pub(super) enum Order {
     Heard(usize),
 }
 
-/// What both threads look at.
+/// Counters that both threads look at.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     /// Bytes of files that are there, however they got there.
@@ -39,7 +39,7 @@ pub(super) struct Done {
     pub(super) rebuilt: AtomicU64,
 }
 
-/// What became of a copy.
+/// The outcome of a copy.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) files: u64,

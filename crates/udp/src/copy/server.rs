@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Results of files in one message at the most, which then fits.
 const RESULTS_MAX: usize = 8_192;
 
-/// What a server tells of.
+/// News of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
     /// A client came from there.
@@ -35,13 +35,13 @@ pub enum Served {
     Refused(Reason, u64),
 }
 
-/// What the disk thread of a client is given.
+/// Work for the disk thread of a client.
 enum Work {
     Message(usize, Message),
     Parcel { slot: u16, bytes: Vec<u8>, rebuilt: u64 },
 }
 
-/// What disk threads tell.
+/// News of a disk thread.
 enum Said {
     /// The directory is open, or it is not.
     Ready(Result<(), Trouble>),

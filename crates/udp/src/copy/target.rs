@@ -119,7 +119,7 @@ impl Target {
         Ok(folder)
     }
 
-    /// What is at a checked path, if anything is.
+    /// The file, directory or link at a checked path, if there is one.
     fn look(&mut self, path: &[u8]) -> Result<Option<Stat>, Trouble> {
         let (folder, name) = names::split(path);
         let folder = match self.folder(folder) {
@@ -211,7 +211,7 @@ impl Target {
         rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(Trouble::of)
     }
 
-    /// What an earlier copy of the same source has left: its blocks are read, and those that are as the journal says need not come
+    /// The partial file that an earlier copy of the same source has left: its blocks are read, and those that are as the journal says need not come
     /// again. `None` if there is nothing of use.
     pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, Trouble> {
         let (folder, name) = names::split(&entry.path);
@@ -249,7 +249,7 @@ impl Target {
             }
         }
         let mut partial = Partial { folder, name: name.to_vec(), file, journal: Some(journal), source, digests };
-        // What could not be believed leaves the journal, and what follows is appended.
+        // Records that could not be believed leave the journal; later ones are appended.
         partial.rewrite_journal()?;
         Ok(Some(partial))
     }
@@ -315,7 +315,7 @@ fn is_plain(file: impl AsFd) -> Result<bool, Trouble> {
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1)
 }
 
-/// Where a block lies, and how long it is.
+/// A block's first byte and its length.
 fn place(source: &Source, block: u32) -> (u64, usize) {
     let offset = u64::from(block) * u64::from(source.block);
     (offset, source.size.saturating_sub(offset).min(source.block.into()) as usize)

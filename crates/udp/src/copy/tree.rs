@@ -1,4 +1,4 @@
-//! What a client copies: files, directories and links below its sources, in the order in which they are offered.
+//! The tree that a client copies: files, directories and links below its sources, in the order in which they are offered.
 
 use super::CopyError;
 use super::message::{Entry, Kind, Modified, SIZE_MAX};
@@ -24,7 +24,7 @@ pub(super) struct Item {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) items: Vec<Item>,
-    /// What cannot be copied, and why.
+    /// Files that cannot be copied, and why.
     pub(super) failures: Vec<(PathBuf, Trouble)>,
     /// Bytes of all files.
     pub(super) bytes: u64,

@@ -3,9 +3,24 @@
 use rustix::io::Errno;
 use std::fmt;
 
-/// Why a file, folder or link was not copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Trouble {
+/// Makes the cases, and the list of them in the order of their numbers, which begin at 1.
+macro_rules! troubles {
+    ($($(#[doc = $what:literal])+ $Trouble:ident,)+) => {
+        /// Why a file, folder or link was not copied.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Trouble {
+            $($(#[doc = $what])+ $Trouble,)+
+            /// Anything else: the number of the error.
+            Other(u16),
+        }
+
+        use Trouble::{$($Trouble,)+ Other};
+
+        const ALL: &[Trouble] = &[$($Trouble),+];
+    };
+}
+
+troubles! {
     /// The path is empty, absolute, or has `.`, `..`, an empty name or NUL in it.
     BadPath,
     /// A name has more than 255 bytes, or the path 4,096 or more.
@@ -28,7 +43,7 @@ pub enum Trouble {
     LinkLeaves,
     /// Another copy is writing the file.
     Busy,
-    /// What the server has written has another hash than what the client has read.
+    /// The bytes that the server has written have another hash than those that the client has read.
     Mismatch,
     /// The file changed while it was read.
     Changed,
@@ -44,37 +59,7 @@ pub enum Trouble {
     Version,
     /// The file or folder is gone.
     Missing,
-    /// Anything else: the number of the error.
-    Other(u16),
 }
-
-use Trouble::{
-    BadPath, Busy, Changed, Denied, Full, IsDirectory, LinkLeaves, Mismatch, Missing, NameTooLong, NoMemory, NoOpenat2,
-    NotDirectory, Other, ReadOnly, Reserved, Special, Symlink, TooLarge, Version,
-};
-
-/// All but [`Trouble::Other`], in the order of their numbers, which begin at 1.
-const ALL: [Trouble; 19] = [
-    BadPath,
-    NameTooLong,
-    Reserved,
-    Full,
-    ReadOnly,
-    Denied,
-    IsDirectory,
-    NotDirectory,
-    Symlink,
-    LinkLeaves,
-    Busy,
-    Mismatch,
-    Changed,
-    Special,
-    TooLarge,
-    NoOpenat2,
-    NoMemory,
-    Version,
-    Missing,
-];
 
 impl Trouble {
     /// As a message carries it: its number, or 256 and the number of the system's error.
@@ -85,7 +70,7 @@ impl Trouble {
         }
     }
 
-    /// What a message carries; `None` if there is no such number.
+    /// The trouble that a message's number stands for; `None` if there is no such number.
     pub(super) fn numbered(number: u16) -> Option<Trouble> {
         match number {
             256.. => Some(Other(number - 256)),
@@ -93,7 +78,7 @@ impl Trouble {
         }
     }
 
-    /// What the system said of a call below the server's directory, or at the client.
+    /// The trouble that an error of the system means, below the server's directory or at the client.
     pub(super) fn of(error: Errno) -> Trouble {
         match error {
             Errno::NOSPC | Errno::DQUOT => Full,

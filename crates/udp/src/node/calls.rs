@@ -9,6 +9,7 @@ use crate::plane::{Class, Destination, Owner};
 use crate::secure::random;
 use crate::session::{Opening, Session};
 use std::net::SocketAddrV6;
+use std::sync::Arc;
 use strandway_proto::{PathId, Span, Time};
 
 /// First wait for an answer to a hello; doubles up to 16 times that. Ours.
@@ -211,7 +212,8 @@ impl Node {
         peers: Vec<Option<SocketAddrV6>>,
     ) -> Option<Session> {
         let seed = u64::from_be_bytes(random().ok()?);
-        let (profile, environment, burst) = (self.profile.clone(), self.environment, self.burst);
+        let way = self.ways.to(&peers);
+        let (profile, environment, burst) = (Arc::clone(&way.profile), way.environment, way.burst);
         let ports = &self.ports;
         let opening =
             Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };

@@ -1,4 +1,4 @@
-//! What the receiver's letters mean to a sender, and what it asks.
+//! The receiver's letters, as a sender takes them, and the questions that it asks.
 
 use super::{Post, RepairSender};
 use crate::congestion::LossKind;
@@ -62,7 +62,7 @@ impl RepairSender {
         let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
         let number = self.first_post + at as u64;
         let post = &mut self.posts[at];
-        // What the receiver's groups have lacked so far, in place of what an acknowledgement says.
+        // `newest` and `held` of this letter count the packets that its groups have lacked so far, and their runs.
         let (lost, runs) = (have.newest, u32::from(have.held));
         if lost > post.lost
             && let Some(chooser) = &mut self.chooser

@@ -1,10 +1,10 @@
 //! What is broken on purpose, and what that means for each port.
 
-use crate::linux::queue::WHOLE;
-use crate::linux::{LinuxFabric, Node, Port};
-use crate::quantity;
+use crate::queue::WHOLE;
+use crate::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
+use strandway_fabric::quantity;
 
 /// How targets are written.
 const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
@@ -167,9 +167,11 @@ impl Target {
             if fabric.ports(a).iter().any(|port| port.peer == b) {
                 return Ok((a, b));
             }
-            Err(format!(
-                "`{text}`: no link joins these two; T0s are linked to all T1s of their plane and to their hosts"
-            ))
+            let linked = match fabric.lines.is_empty() {
+                true => "all T1s of their plane",
+                false => "the T1s of their own long links",
+            };
+            Err(format!("`{text}`: no link joins these two; T0s are linked to {linked} and to their hosts"))
         };
         let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's']);
         match parts[..] {

@@ -1,7 +1,7 @@
 //! A scenario's faults as failures of a fabric of namespaces, in order of time.
 
-use crate::linux::queue::WHOLE;
-use crate::linux::{Failures, LinuxFabric, Loss, Node, Place, Target};
+use crate::queue::WHOLE;
+use crate::{Failures, LinuxFabric, Loss, Node, Place, Target};
 use std::collections::BTreeSet;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;

@@ -1,10 +1,10 @@
 //! What this machine can do for fabrics of namespaces.
 
-use crate::linux::LinuxFabric;
-use crate::linux::lines::whole_frames;
-use crate::linux::queue::{CLASSES, Object};
-use crate::linux::run::{carry_out, run};
-use crate::linux::steps::{Step, Tool};
+use crate::LinuxFabric;
+use crate::lines::whole_frames;
+use crate::queue::{CLASSES, Object};
+use crate::run::{carry_out, run};
+use crate::steps::{Step, Tool};
 use serde::Serialize;
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
 
-use crate::linux::failure::{Failures, PortState};
-use crate::linux::lines::{ENDS, whole_frames};
-use crate::linux::queue::{Object, Queue, WHOLE, burst, loss, queue};
-use crate::linux::{LinuxFabric, Node, Port};
+use crate::failure::{Failures, PortState};
+use crate::lines::{ENDS, whole_frames};
+use crate::queue::{Object, Queue, WHOLE, burst, loss, queue};
+use crate::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};
@@ -68,8 +68,7 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     steps.push(here(cables(fabric)));
     for node in nodes {
         steps.push(in_namespace(fabric, node, Tool::Ip, tables(fabric, node)));
-        let at_lines: Vec<Port> =
-            fabric.ports(node).into_iter().filter(|port| fabric.line_at(port).is_some()).collect();
+        let at_lines: Vec<Port> = fabric.ports(node).into_iter().filter(|port| fabric.is_at_line(port)).collect();
         if !at_lines.is_empty() {
             let names: Vec<&str> = at_lines.iter().map(|port| &port.name[..]).collect();
             steps.push(whole_frames(&fabric.namespace(node), &names));
@@ -149,22 +148,20 @@ fn cables(fabric: &LinuxFabric) -> Vec<String> {
         for port in fabric.ports(node) {
             let far = fabric.ports(port.peer).into_iter().find(|p| p.peer == node && p.plane == port.plane);
             let far = far.expect("every port has one at the other end");
-            let line = fabric.line_at(&port);
             let end = |port: &Port| {
                 let (mtu, space) = (fabric.mtu, fabric.namespace(port.node));
                 format!("{} mtu {mtu} address {} netns {space}", port.name, mac(fabric, port.node, port.peer))
             };
-            match line {
-                None => cables.push(format!("link add {} type veth peer name {}", end(&port), end(&far))),
-                // The delay line carries between its two devices, both where the T1 is.
-                Some(_) => {
-                    let t1 = far.node;
-                    for (port, device) in [(&far, ENDS[0]), (&port, ENDS[1])] {
-                        let space = fabric.namespace(t1);
-                        let line_end = format!("{device} mtu {} netns {space}", fabric.mtu);
-                        cables.push(format!("link add {} type veth peer name {line_end}", end(port)));
-                    }
-                }
+            if !fabric.is_at_line(&port) {
+                cables.push(format!("link add {} type veth peer name {}", end(&port), end(&far)));
+                continue;
+            }
+            // The delay line carries between its two devices, both where the T1 is.
+            let t1 = far.node;
+            for (port, device) in [(&far, ENDS[0]), (&port, ENDS[1])] {
+                let space = fabric.namespace(t1);
+                let line_end = format!("{device} mtu {} netns {space}", fabric.mtu);
+                cables.push(format!("link add {} type veth peer name {line_end}", end(port)));
             }
         }
     }
@@ -205,7 +202,7 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
     }
     for port in fabric.ports(node) {
         lines.extend(port_lines(fabric, &port, PortState::default()));
-        if matches!(node, Node::T1(..)) && fabric.line_at(&port).is_some() {
+        if matches!(node, Node::T1(..)) && fabric.is_at_line(&port) {
             lines.extend(ENDS.map(|device| format!("link set {device} up")));
         }
     }

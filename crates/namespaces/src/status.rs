@@ -1,10 +1,10 @@
 //! How a fabric stands: what was broken, and what each port has carried and dropped.
 
-use crate::linux::lines::{self, LineStatus};
-use crate::linux::queue::{TRIMMED_QUEUE, WHOLE};
-use crate::linux::run::{LinuxError, run};
-use crate::linux::state::State;
-use crate::linux::{LinuxFabric, Node, Port};
+use crate::lines::{self, LineStatus};
+use crate::queue::{TRIMMED_QUEUE, WHOLE};
+use crate::run::{LinuxError, run};
+use crate::state::State;
+use crate::{LinuxFabric, Node, Port};
 use serde::Serialize;
 use serde_json::Value;
 use strandway_proto::Rate;

@@ -1,13 +1,13 @@
 //! What the delay line carries on this machine: datagrams between two namespaces, paced, with the line in a third one.
 
 use super::{Carried, End, Line, carry};
-use crate::linux::LinuxError;
-use crate::linux::line::device::pace;
-use crate::linux::lines::whole_frames;
-use crate::linux::live::enter;
-use crate::linux::run::carry_out;
-use crate::linux::state::netns;
-use crate::linux::steps::{Step, Tool};
+use crate::LinuxError;
+use crate::line::device::pace;
+use crate::lines::whole_frames;
+use crate::run::carry_out;
+use crate::state::move_into;
+use crate::state::netns;
+use crate::steps::{Step, Tool};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use strandway_proto::{Bytes, Rate};
@@ -65,7 +65,7 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
     let socket = |space: &str, address: &str| -> Result<UdpSocket, LinuxError> {
         let (file, address) = (netns(space), format!("[{address}]:4791"));
         let opened = std::thread::spawn(move || {
-            enter(&file)?;
+            move_into(&file)?;
             UdpSocket::bind(address)
         });
         let opened = opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -1,12 +1,12 @@
 //! Carries steps out: with `ip`, `tc` and `nsenter`, one process per step.
 
-use crate::linux::check::check;
-use crate::linux::failure::{Failures, Target};
-use crate::linux::lines;
-use crate::linux::queue::PROGRAM;
-use crate::linux::state::{self, Running, State, folder, netns};
-use crate::linux::steps::{Step, Tool, build, change};
-use crate::linux::{LinuxFabric, Node};
+use crate::check::check;
+use crate::failure::{Failures, Target};
+use crate::lines;
+use crate::queue::PROGRAM;
+use crate::state::{self, Running, State, folder, netns};
+use crate::steps::{Step, Tool, build, change};
+use crate::{LinuxFabric, Node};
 use std::fmt;
 use std::fs;
 use std::io::Write;
@@ -35,12 +35,17 @@ pub enum Up {
     Standing,
 }
 
-/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind. `program` is the `strandway`
-/// command; long links are carried by a process of it.
+/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind. Each host gets
+/// the node file that `node_file` makes for it. `program` is the `strandway` command; long links are carried by a process of it.
 ///
 /// # Errors
 /// If another fabric has the name, or something is missing here; with the remedy.
-pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
+pub fn up(
+    fabric: &LinuxFabric,
+    node_file: &dyn Fn(u16) -> String,
+    program: &Path,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Up, LinuxError> {
     let name = &fabric.name;
     let lock = state::lock()?;
     if let Some(old) = State::load(name)? {
@@ -70,7 +75,7 @@ pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) 
             }
             carry_out(&step)?;
         }
-        state.save_node_files()?;
+        state.save_node_files(node_file)?;
         lines::start(fabric, program)?;
         state.complete = true;
         state.save()
@@ -166,8 +171,21 @@ pub fn broken(name: &str) -> Result<Vec<String>, LinuxError> {
     Ok(State::standing(name)?.failures)
 }
 
+/// A fabric that is up, and what is broken on purpose.
+///
+/// # Errors
+/// If there is no such fabric.
+pub fn standing(name: &str) -> Result<(LinuxFabric, Failures), LinuxError> {
+    let state = State::standing(name)?;
+    let failures = state.failures()?;
+    Ok((state.fabric, failures))
+}
+
 /// Breaks exactly this, and mends everything else.
-pub(crate) fn set_failures(name: &str, failures: &Failures) -> Result<(), LinuxError> {
+///
+/// # Errors
+/// If there is no such fabric, or something cannot be broken or mended.
+pub fn set_failures(name: &str, failures: &Failures) -> Result<(), LinuxError> {
     changing(name, |_| Ok(failures.clone())).map(|_| ())
 }
 
@@ -207,7 +225,10 @@ pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
 }
 
 /// Compiles what a run of failures will need, so that each of them strikes in time.
-pub(crate) fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> Result<(), LinuxError> {
+///
+/// # Errors
+/// If there is no such fabric, or the compiler fails.
+pub fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> Result<(), LinuxError> {
     let fabric = State::standing(name)?.fabric;
     let whole = Failures::default();
     let steps = failures.flat_map(|failures| change(&fabric, &whole, failures));

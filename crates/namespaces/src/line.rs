@@ -12,9 +12,9 @@ mod run;
 pub use bench::{Benched, bench};
 pub use run::{Carrying, End, carry};
 
-use crate::quantity;
 use serde::{Deserialize, Serialize};
 use strandway_fabric::loss::{Burst, LossProcess};
+use strandway_fabric::quantity;
 use strandway_proto::Span;
 
 /// A long link.

@@ -3,8 +3,8 @@
 use super::carrier::{Carrier, Fate};
 use super::device::{BATCH, Clock, Desk, Device};
 use super::{Carried, Line};
-use crate::linux::LinuxError;
-use crate::linux::live::enter;
+use crate::LinuxError;
+use crate::state::move_into;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
@@ -88,7 +88,7 @@ pub fn carry(lines: &[(Line, [End; 2])]) -> Result<Carrying, LinuxError> {
             let said = format!("{}: device {}", line.name, end.device);
             // A thread of its own, since a thread that has moved into a namespace stays there.
             let device = std::thread::spawn(move || -> std::io::Result<(Device, u64)> {
-                end.namespace.as_ref().map_or(Ok(()), |space| enter(space))?;
+                end.namespace.as_ref().map_or(Ok(()), |space| move_into(space))?;
                 Ok((Device::open(&end.device)?, seen(&end.device)))
             });
             let device = device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -158,7 +158,7 @@ struct Way {
 impl Way {
     fn carry(mut self, stop: &AtomicBool, shown: &Mutex<Carried>) -> std::io::Result<()> {
         if let Some(space) = &self.device.namespace {
-            enter(space)?;
+            move_into(space)?;
         }
         // Frames wait for nobody: this thread goes before those of hosts, if it may. Sleeps end when they should, not up to 50 us later.
         let _ = setpriority_process(None, URGENT);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 use strandway_fabric::loss::Burst;
-use strandway_lab::linux::line::{Benched, Line, Losses, Reorder, bench};
+use strandway_namespaces::line::{Benched, Line, Losses, Reorder, bench};
 use strandway_proto::{Rate, Span};
 
 /// One at a time: they share the machine's processors.

@@ -1,6 +1,6 @@
 //! Sends one datagram over every path between pairs of hosts and tells which arrived.
 
-use crate::linux::run::LinuxError;
+use crate::run::LinuxError;
 use serde::Serialize;
 
 /// What became of the datagrams over one way.
@@ -18,8 +18,8 @@ pub struct Probed {
     pub arrived: u32,
 }
 
-/// Every host sends to the host that is half the fabric further and to the next one below its own T0, over every plane
-/// and every T1.
+/// Every host sends to the next one below its own T0, to the host that is half the fabric further, and between sites to a host of
+/// every other site: over every plane and every T1 that is linked to both.
 ///
 /// # Errors
 /// If the fabric is not there or its namespaces cannot be entered.
@@ -31,7 +31,7 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     /// Nothing arrives any more after so long: thousands of times what a packet takes.
     const SILENCE: Duration = Duration::from_millis(200);
 
-    let fabric = crate::linux::state::State::standing(name)?.fabric;
+    let fabric = crate::state::State::standing(name)?.fabric;
     let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
     let silence = SILENCE + Duration::from_nanos(longest);
     let clos = fabric.clos();
@@ -44,7 +44,12 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
         let neighbour = below.clone().find(|h| *h > from).or_else(|| below.clone().next());
         let far = (from + (fabric.t0s() / 2).max(1) * fabric.hosts_per_t0) % (fabric.t0s() * fabric.hosts_per_t0);
         let far = (far..fabric.hosts).next().filter(|h| clos.t0_of(*h) != t0).or_else(|| (t0 != 0).then_some(0));
-        for to in [neighbour, far].into_iter().flatten().filter(|to| *to != from) {
+        let site = |t0: u16| t0 * fabric.hosts_per_t0 + from % fabric.hosts_per_t0;
+        let far: Vec<u16> = match fabric.lines.is_empty() {
+            true => far.into_iter().collect(),
+            false => (0..fabric.t0s()).filter(|other| *other != t0).map(site).collect(),
+        };
+        for to in neighbour.into_iter().chain(far).filter(|to| *to != from) {
             for plane in 0..fabric.planes {
                 for entropy in 0..u32::from(clos.paths(from, to)) {
                     let t1 = clos.t1_of(from, to, entropy);
@@ -95,15 +100,15 @@ fn read(
 }
 
 /// A socket of a host, bound to its own address: what it receives was addressed to just that when it arrived.
-fn socket(fabric: &crate::linux::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
-    use crate::linux::Node;
-    use crate::linux::state::netns;
+fn socket(fabric: &crate::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
+    use crate::Node;
+    use crate::state::netns;
 
     let path = netns(&fabric.namespace(Node::Host(host)));
     let address = fabric.clos().host(host);
     // A thread that enters a namespace stays there; a socket stays where it was made.
     let made = std::thread::spawn(move || -> std::io::Result<std::net::UdpSocket> {
-        crate::linux::live::enter(&path)?;
+        crate::state::move_into(&path)?;
         let socket = std::net::UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;
         Ok(socket)

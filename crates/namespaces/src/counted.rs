@@ -1,9 +1,9 @@
 //! Turns the counters of a fabric's ports into the counters of the plan's links.
 
-use crate::linux::faults::node;
-use crate::linux::lines::LineStatus;
-use crate::linux::status::{PortStatus, Status};
-use crate::linux::{LinuxFabric, Node};
+use crate::faults::node;
+use crate::lines::LineStatus;
+use crate::status::{PortStatus, Status};
+use crate::{LinuxFabric, Node};
 use std::collections::BTreeMap;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{LinkId, Topology};
@@ -11,7 +11,7 @@ use strandway_proto::Bytes;
 
 /// Per link of the plan what happened between two looks at the fabric. A packet that the network card would have cut into many
 /// counts as one, and bytes include Ethernet headers. Queue lengths and pauses are not counted by ports of namespaces.
-pub(crate) fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: &Status) -> Vec<LinkCounters> {
+pub fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: &Status) -> Vec<LinkCounters> {
     let (ports_before, ports_after) = (by_name(before), by_name(after));
     let mut counted: Vec<LinkCounters> = (0..topology.links())
         .map(|link| counted(fabric, topology, LinkId(link), &ports_before, &ports_after).unwrap_or_default())

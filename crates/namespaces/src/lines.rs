@@ -1,11 +1,10 @@
 //! The long links of a fabric: what they are, and the process that carries them while the fabric stands.
 
-use crate::Experiment;
-use crate::linux::LinuxError;
-use crate::linux::line::{Carried, End, Line, Losses, Reorder, carry};
-use crate::linux::state::{State, folder, netns};
-use crate::linux::steps::{Step, Tool};
-use crate::linux::{LinuxFabric, Node};
+use crate::LinuxError;
+use crate::line::{Carried, End, Line, Losses, Reorder, carry};
+use crate::state::{State, folder, netns};
+use crate::steps::{Step, Tool};
+use crate::{LinuxFabric, Node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -15,10 +14,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
-use strandway_fabric::{LinkId, Topology};
+use strandway_fabric::topology::SitesShape;
+use strandway_fabric::{LinkId, Plan, Topology};
 use strandway_proto::Time;
 
-/// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before T0 1.
+/// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before the T0 of the site with the
+/// higher number.
 pub(crate) const ENDS: [&str; 2] = ["x", "y"];
 
 /// How long a process may take to begin or to end.
@@ -36,13 +37,12 @@ pub struct LineStatus {
     pub plane: u8,
     /// Its number among those of the plane: that of the T1 that it is in.
     pub t1: u16,
-    /// What went from site 0 to site 1, and back.
+    /// What went from the site with the lower number to the other one, and back.
     pub ways: [Carried; 2],
 }
 
-/// The delay lines of an experiment's long links, plane by plane.
-pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
-    let plan = &experiment.plan;
+/// The delay lines of a plan's long links, plane by plane and pair by pair of sites.
+pub fn lines_of(plan: &Plan, unshaped: bool, reorder: Option<Reorder>) -> Vec<Line> {
     let topology = &plan.topology;
     let loss = |link: LinkId| {
         let faults = plan.faults.iter().filter(|fault| fault.links.contains(&link) && is_constant_loss(fault));
@@ -55,8 +55,9 @@ pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorde
     let mut lines = Vec::new();
     for (link, ends) in topology.long_links().filter(|(_, ends)| ends.up) {
         let Some(long) = topology.long_link_of(&ends) else { continue };
+        let [low, high] = [ends.from, ends.to].map(|node| topology.describe(node).1);
         lines.push((
-            ends.plane,
+            (ends.plane, SitesShape::pair(low, high), link),
             Line {
                 name: topology.link_name(link),
                 latency_ns: long.level.latency.0 / 1000,
@@ -68,7 +69,7 @@ pub(crate) fn of(experiment: &Experiment, unshaped: bool, reorder: Option<Reorde
             },
         ));
     }
-    lines.sort_by_key(|(plane, _)| *plane);
+    lines.sort_by_key(|(place, _)| *place);
     lines.into_iter().map(|(_, line)| line).collect()
 }
 

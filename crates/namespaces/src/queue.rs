@@ -4,9 +4,9 @@
 //! and what was trimmed here, before data; and a program, `port.bpf.c`, that judges each packet as it joins, by the bytes
 //! that wait. The program is compiled for its numbers, into a file that is named after them.
 
-use crate::linux::failure::Loss;
-use crate::linux::{LinuxFabric, Node, Port};
-use strandway_udp::{CONTROL_DSCP, frame};
+use crate::failure::Loss;
+use crate::{LinuxFabric, Node, Port};
+use strandway_fabric::datagram::{CONTROL_DSCP, TRIMMED};
 
 /// The program's text.
 pub(crate) const PROGRAM: &str = include_str!("port.bpf.c");
@@ -126,7 +126,7 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
             ("CHANCE", chance),
             ("CONTROL", u64::from(CONTROL_DSCP)),
             ("TRIMMED", u64::from(CONTROL_DSCP) + u64::from(last_hop)),
-            ("KEEP", frame::TRIMMED as u64),
+            ("KEEP", TRIMMED as u64),
         ],
     );
     let class = |id: u16, above: &str, rate_sure: u64, priority: u8| {

@@ -1,12 +1,14 @@
 //! What is remembered about a fabric while it stands: a folder under `/run`, which a restart of the machine empties, as
 //! it does away with namespaces.
 
-use crate::linux::failure::{Failures, Target};
-use crate::linux::run::LinuxError;
-use crate::linux::{LinuxFabric, Node};
+use crate::failure::{Failures, Target};
+use crate::run::LinuxError;
+use crate::{LinuxFabric, Node};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +84,7 @@ impl State {
     }
 
     /// Writes a node file per host, and the key that they share, for the owner alone.
-    pub(crate) fn save_node_files(&self) -> Result<(), LinuxError> {
+    pub(crate) fn save_node_files(&self, text: &dyn Fn(u16) -> String) -> Result<(), LinuxError> {
         let path = folder(&self.fabric.name).join("key");
         let write = || -> std::io::Result<()> {
             let mut key = [0; 32];
@@ -93,7 +95,7 @@ impl State {
         write().map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
         for host in 0..self.fabric.hosts {
             let path = folder(&self.fabric.name).join(format!("{}.toml", Node::Host(host)));
-            fs::write(&path, self.fabric.node_file(host).to_string())
+            fs::write(&path, text(host))
                 .map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
         }
         Ok(())
@@ -106,7 +108,10 @@ impl State {
 }
 
 /// Can a fabric be called so? The name begins those of its namespaces and is that of its folder.
-pub(crate) fn name_fits(name: &str) -> Result<(), LinuxError> {
+///
+/// # Errors
+/// If not; with the remedy.
+pub fn name_fits(name: &str) -> Result<(), LinuxError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if (1..=20).contains(&name.len()) && name.chars().all(good) {
         return Ok(());
@@ -154,13 +159,22 @@ impl Running {
 }
 
 /// The folder of a fabric.
-pub(crate) fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
 /// The file that stands for a namespace.
-pub(crate) fn netns(namespace: &str) -> PathBuf {
+pub fn netns(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
+}
+
+/// Moves the calling thread into a network namespace, by its file.
+///
+/// # Errors
+/// If there is no such namespace, or this process may not enter it.
+pub fn move_into(namespace: &Path) -> std::io::Result<()> {
+    let file = File::open(namespace)?;
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
 /// The fabrics that are remembered.

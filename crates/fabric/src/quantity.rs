@@ -7,7 +7,7 @@ use strandway_proto::units::{Bytes, Rate, Span};
 
 /// What is wrong with a quantity, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QuantityError {
+pub struct QuantityError {
     /// Why it does not do.
     pub what: String,
     /// What to write instead.
@@ -16,7 +16,7 @@ pub(crate) struct QuantityError {
 
 /// A number of bytes, perhaps relative to what only the fabric and the profile tell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Size {
+pub enum Size {
     /// So many bytes.
     Bytes(Bytes),
     /// So many times the bandwidth-delay product of a plane's link.
@@ -27,7 +27,7 @@ pub(crate) enum Size {
 
 impl Size {
     /// In bytes, given the BDP and the bytes of a full packet.
-    pub(crate) fn resolve(self, bdp: Bytes, packet: Bytes) -> Bytes {
+    pub fn resolve(self, bdp: Bytes, packet: Bytes) -> Bytes {
         match self {
             Size::Bytes(bytes) => bytes,
             Size::Bdp(factor) => Bytes((bdp.0 as f64 * factor) as u64),
@@ -74,7 +74,7 @@ const LIMIT: u128 = 1 << 53;
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn span(text: &str) -> Result<Span, QuantityError> {
+pub fn span(text: &str) -> Result<Span, QuantityError> {
     exact(text, TIME, "a time", "12 us").map(Span)
 }
 
@@ -98,7 +98,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn distance(text: &str) -> Result<u64, QuantityError> {
+pub fn distance(text: &str) -> Result<u64, QuantityError> {
     exact(text, DISTANCE, "a distance", "1000 km")
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn distance(text: &str) -> Result<u64, QuantityError> {
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn rate(text: &str) -> Result<Rate, QuantityError> {
+pub fn rate(text: &str) -> Result<Rate, QuantityError> {
     let lower = text.to_lowercase();
     if text.contains('B') && (lower.ends_with("bps") || lower.ends_with("b/s")) {
         return Err(error("a rate is in bits per second, this is in bytes", "write 8 times the number and, say, Gbps"));
@@ -118,7 +118,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, QuantityError> {
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn bytes(text: &str) -> Result<Bytes, QuantityError> {
+pub fn bytes(text: &str) -> Result<Bytes, QuantityError> {
     exact(text, BYTES, "a size", "2 MB").map(Bytes)
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn bytes(text: &str) -> Result<Bytes, QuantityError> {
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn size(text: &str) -> Result<Size, QuantityError> {
+pub fn size(text: &str) -> Result<Size, QuantityError> {
     let (_, unit) = split(text);
     let relative = |limit: f64| -> Result<f64, QuantityError> {
         let (mantissa, digits) = number(text, "a size", "0.2 BDP")?;
@@ -147,7 +147,7 @@ pub(crate) fn size(text: &str) -> Result<Size, QuantityError> {
 ///
 /// # Errors
 /// With the reason and a remedy.
-pub(crate) fn ratio(text: &str) -> Result<f64, QuantityError> {
+pub fn ratio(text: &str) -> Result<f64, QuantityError> {
     let (_, unit) = split(text);
     let (mantissa, digits) = number(text, "a number", "0.25\" or \"25 %")?;
     let value = mantissa as f64 / 10f64.powi(digits as i32);

@@ -1,0 +1,138 @@
+//! What `strandway perf` is asked with.
+
+use super::WireArgs;
+use clap::{Args as ClapArgs, Subcommand};
+use std::path::PathBuf;
+
+pub(super) const PERF_EXAMPLES: &str = "\
+A plane is a local address and the way from it to an address of the other host. Give both sides the same number of
+planes, the same profile, payload and key. Without --plane a server listens on loopback.
+
+Examples, on one host:
+  strandway perf server &                                     listens on [::1]:47930
+  strandway perf client ::1                                   ten seconds of 1 MiB writes, a line per second
+  strandway perf client ::1 --latency --size 64               round trips instead
+Two hosts, two planes:
+  head -c 32 /dev/urandom > key                               copy it to both hosts
+  strandway perf server --key key --plane fd00:1::2 --plane fd00:2::2
+  strandway perf client fd00:1::2 fd00:2::2 --key key --plane fd00:1::1 --plane fd00:2::1
+Between two hosts of a fabric of namespaces (see strandway fabric):
+  strandway fabric exec h2 -- strandway perf server --node /run/strandway/sw/h2.toml
+  strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml
+A gigabyte, every byte checked, a line every 10 ms:
+  strandway perf client ::1 --size 1G --messages 1 --verify --interval 0.01
+Two threads on either side, connections spread over them:
+  strandway perf server --threads 2 &
+  strandway perf client ::1 --threads 2 --connections 4
+For scripts:
+  strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps
+
+A server says once a second how many callers it has refused, and why: another key, profile, payload size, ...";
+
+const PERF_COLUMNS: &str = "\
+Columns:
+  Gb/s       payload; in the last line that of finished messages
+  messages   finished since the line before
+  ping       round trip of pings in microseconds, median and 99th percentile: it includes queues and the other side's
+             waking up; with --latency that of messages instead
+  again      packets sent again, because they were lost or thought to be
+  per plane  what each plane carried, packets sent again included; (silent): it does not answer, and carries nothing
+  back       payload that came from the server (--bidirectional)
+  EVs        paths in use on each plane, if the profile keeps a list of them (mrc)";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    pub(crate) side: PerfSide,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PerfSide {
+    /// Serve clients until interrupted
+    Server(PerfServerArgs),
+    /// Measure against a server
+    #[command(after_help = PERF_COLUMNS)]
+    Client(PerfClientArgs),
+}
+
+/// What both sides of a measurement must agree on, and where they are.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfCommon {
+    #[command(flatten)]
+    pub(crate) wire: WireArgs,
+    /// The protocol: uec, mrc, strack_fast, rocev2, ... (see `strandway explain`) [default: uec]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way [default: 40]
+    #[arg(long, value_name = "GBPS")]
+    pub(crate) rate_gbps: Option<f64>,
+    /// Round trip without queueing, in microseconds, waking of the other side included [default: 100]
+    #[arg(long, value_name = "US")]
+    pub(crate) rtt_us: Option<u64>,
+    /// Threads, with sockets of their own each: those of thread k are k times the number of planes ports further on. A client
+    /// needs as many connections, and a server with as many threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: u16,
+}
+
+/// Bytes, with K, M or G behind them or without.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("write a number of bytes, such as 64, 4K, 1M or 1G".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "write a number of bytes, such as 64, 4K, 1M or 1G".to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than there are".into())
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfServerArgs {
+    #[command(flatten)]
+    pub(crate) common: PerfCommon,
+    /// End when the first client has gone, with all its connections
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfClientArgs {
+    /// The server's address on each plane, with or without [..]:PORT; with --node its name or number, such as h2
+    #[arg(required = true, value_name = "SERVER")]
+    pub(crate) server: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: PerfCommon,
+    /// Bytes of one message, 1 to 1073741824; K, M and G stand for powers of 1024
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = size)]
+    pub(crate) size: u64,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: usize,
+    /// How long
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Messages under way per connection
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) depth: usize,
+    /// End after so many messages per connection, if the time is not up before
+    #[arg(long, value_name = "N")]
+    pub(crate) messages: Option<u64>,
+    /// Seconds between lines, 0.001 to 3600
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) interval: f64,
+    /// Measure round trips of messages, one at a time, instead of bandwidth
+    #[arg(long, group = "mode")]
+    pub(crate) latency: bool,
+    /// Let the server write back as much at the same time
+    #[arg(long, group = "mode")]
+    pub(crate) bidirectional: bool,
+    /// Send ever new contents, one message at a time, and compare digests (SHA-256) with what arrived
+    #[arg(long, group = "mode")]
+    pub(crate) verify: bool,
+    /// Write the result as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}

@@ -1,0 +1,170 @@
+//! What commands that run, compare, sweep, explain and reproduce are asked with.
+
+use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+pub(super) const RUN_EXAMPLES: &str = "\
+Examples:
+  strandway run my.toml                                 print tables
+  strandway run my.toml --json - | jq .fct_us.p99       the report as JSON on standard output
+  strandway run my.toml --set profile.path=reps         change one key of the scenario
+  strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; plain text is taken as text
+  strandway run my.toml --set workload.a.size='\"1 MB\"'   a member of a list by its name or number (faults.0.kind=loss)
+  strandway run my.toml --flows flows.csv               a row for every flow
+  strandway run my.toml --estimate                      packet hops, time and memory, without the run
+  strandway run my.toml --html report.html              a page with plots, readable without network
+  strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
+  strandway run matrix.cm                               an htsim traffic matrix, without any scenario file
+  strandway run matrix.cm --set workload.start_unit=us  its starts are microseconds rather than picoseconds
+  generate | strandway run -                            a scenario or matrix from a pipe";
+
+pub(super) const COMPARE_EXAMPLES: &str = "\
+Examples:
+  strandway compare my.toml --profiles rocev2,rocev2_sr,uec
+  strandway compare my.toml --profiles uec/oblivious,uec/reps,uec/bitmap --html selectors.html
+  strandway compare my.toml --profiles .,uec/swift      the scenario's own profile against another
+
+A profile is a preset; parts behind a slash replace its path selector, congestion control or
+reliability. Parameters that the scenario sets in [profile.GROUP] hold for every profile that has GROUP.";
+
+pub(super) const SWEEP_EXAMPLES: &str = "\
+A scenario to sweep has a section such as
+  [sweep]
+  \"profile.path\" = [\"oblivious\", \"reps\", \"bitmap\"]
+  \"workload.size\" = [\"256 KiB\", \"2 MB\"]
+
+Examples:
+  strandway sweep my.toml
+  strandway sweep my.toml --set sweep.run.seed='[1, 2, 3]' --json rows.json";
+
+pub(super) const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  strandway explain                       list everything that has a name
+  strandway explain uec                   a profile with all its groups of parameters
+  strandway explain nscc                  a congestion control, path selector or reliability
+  strandway explain fabric my.toml        what follows from a scenario's fabric: RTT, BDP, queues, thresholds";
+
+pub(super) const REPRODUCE_EXAMPLES: &str = "\
+Every row is one number: what was published or measured elsewhere, ours (the mean over seeds), their ratio, and
+a verdict. met: within the row's tolerance. missed: not; the exit status is then 3. unknown: there is nothing to
+judge by. The source says whose the other number is; only \"published\" is the paper's own.
+With --json each row carries the runs it was calculated from, seed by seed, and their command lines.
+
+Examples:
+  strandway reproduce --list                                   what there is and how long it takes
+  strandway reproduce                                          everything but the slow rows
+  strandway reproduce prime --html prime.html                  one set, with charts
+  strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
+  strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
+
+/// What all commands that run something share.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Common {
+    /// Scenario (.toml) or htsim traffic matrix (starts with `Nodes`); - for standard input
+    pub(crate) scenario: PathBuf,
+    /// Change a key of the scenario; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Seed of all random streams, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Threads of one run, or `auto` for one per processor; results do not depend on it
+    #[arg(long, value_name = "N|auto")]
+    pub(crate) threads: Option<String>,
+    /// Write the report as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report as one self-contained HTML page; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the report as Markdown; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Print neither tables nor progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host. Frames have real headers
+    /// and are longer than simulated packets: docs/wireshark/README.md
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Write a row for every flow as CSV: ends, class, bytes, start, arrival, completion, slowdown
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) flows: Option<PathBuf>,
+    /// Tell how many packet hops, how much time and how much memory the run would take, and do not run it
+    #[arg(long)]
+    pub(crate) estimate: bool,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Profiles, with commas between
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "rocev2,rocev2_sr,uec")]
+    pub(crate) profiles: Vec<String>,
+    /// Runs at the same time; by default as many as there are processors and memory for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Runs at the same time; by default as many as there are processors and memory for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Run even if the estimate says that memory will not do
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    /// A profile, congestion control, path selector or reliability; or `fabric` with a scenario
+    pub(crate) name: Option<String>,
+    /// With `fabric`: the scenario
+    pub(crate) scenario: Option<PathBuf>,
+    /// With `fabric`: change a key of the scenario; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReproduceArgs {
+    /// Sets of results; all of them if none is named
+    pub(crate) names: Vec<String>,
+    /// List the sets and how long each takes
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run slow rows as well: fabrics of 8,192 hosts, long messages
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Run only rows whose id matches; `*` stands for any text, and a part before a slash for all rows below it
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Option<String>,
+    /// Write the rows as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write tables and charts as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Runs at the same time; by default as many as there are processors for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Print neither tables nor progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}

@@ -1,0 +1,55 @@
+//! What the hosts of a fabric are told: a node file each, and the key that they share.
+
+use crate::linux::{LinuxError, LinuxFabric, Node, Up, Way};
+use crate::node_file::{Far, NodeFile};
+use std::net::SocketAddrV6;
+use std::path::Path;
+use strandway_proto::{Rate, Span};
+
+/// The UDP port of plane 0; the planes after it take the ports after it. 4791 is RoCEv2's.
+pub const PORT: u16 = 4791;
+
+/// Builds a fabric, unless it stands already, with a node file for each host. What fails, or is interrupted, leaves nothing behind.
+/// `program` is the `strandway` command; long links are carried by a process of it.
+///
+/// # Errors
+/// If another fabric has the name, or something is missing here; with the remedy.
+pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
+    let file = |host: u16| node_file(fabric, host).to_string();
+    strandway_namespaces::up(fabric, &file, program, interrupted)
+}
+
+/// What a host's node is told.
+pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
+    let clos = fabric.clos();
+    let plane = |p: u8| SocketAddrV6::new(clos.host(host), PORT + u16::from(p), 0, 0);
+    NodeFile {
+        name: Node::Host(host).to_string(),
+        host,
+        hosts: Some(fabric.hosts),
+        planes: (0..fabric.planes).map(plane).collect(),
+        devices: fabric.ports(Node::Host(host)).into_iter().map(|port| port.name).collect(),
+        key: Some("key".into()),
+        profile: fabric.profile.clone(),
+        payload: fabric.payload,
+        rate: Rate(fabric.node_rate),
+        base_rtt: Span(fabric.base_rtt_ns * 1000),
+        trimming: fabric.trimming,
+        srv6: Some(clos),
+        distances: distances(fabric, clos.t0_of(host)),
+    }
+}
+
+/// How far the hosts of each site are from those of this one.
+fn distances(fabric: &LinuxFabric, site: u16) -> Vec<Far> {
+    let far = |way: &Way| {
+        let other = way.sites.into_iter().find(|other| *other != site).unwrap_or(site);
+        let first = other * fabric.hosts_per_t0;
+        Far {
+            hosts: [first, first + fabric.hosts_per_t0 - 1],
+            rate: Rate(way.rate),
+            base_rtt: Span(way.base_rtt_ns * 1000),
+        }
+    };
+    fabric.ways.iter().filter(|way| way.sites.contains(&site)).map(far).collect()
+}

@@ -1,0 +1,286 @@
+//! What is to be built: hosts, switches and their ports, by number.
+
+use crate::line::Line;
+use crate::state::FOLDER;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use strandway_fabric::datagram;
+use strandway_fabric::usid::Clos;
+use strandway_proto::Rate;
+
+/// The most hosts of a fabric on one machine. Ours: what two cores can still keep busy.
+pub const HOSTS_MAX: u32 = 64;
+
+/// The most namespaces of a fabric. Ours: building and looking stay a matter of seconds.
+pub const NAMESPACES_MAX: usize = 200;
+
+/// The most planes: as many as a node takes.
+pub const PLANES_MAX: u8 = datagram::PLANES_MAX as u8;
+
+/// The fastest port that is shaped. Measured: above 1 Gb/s it is the processor that limits, not the shaper.
+pub const RATE_MAX: Rate = Rate(1_000_000_000);
+
+/// The fastest long link: what a delay line carries without a loss of its own (`docs/performance.md`).
+pub const LINE_RATE_MAX: Rate = Rate(2_000_000_000);
+
+/// A fabric to be built of namespaces: nothing in it can be misconfigured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinuxFabric {
+    /// What names of namespaces begin with.
+    pub name: String,
+    /// The scenario's file, for people.
+    pub scenario: String,
+    /// Planes.
+    pub planes: u8,
+    /// Hosts; each has a port into every plane.
+    pub hosts: u16,
+    /// Hosts below each T0; the last one may have fewer.
+    pub hosts_per_t0: u16,
+    /// T1 switches of each plane.
+    pub t1s: u16,
+    /// MTU of all ports, in bytes.
+    pub mtu: u32,
+    /// Bits per second of links between hosts and T0s; none if nothing is shaped.
+    pub host_rate: Option<u64>,
+    /// Bits per second of links between T0s and T1s; none if nothing is shaped.
+    pub uplink_rate: Option<u64>,
+    /// Bytes that wait at a switch's port at the most.
+    pub queue: u64,
+    /// When switch ports mark; none if they do not.
+    pub marking: Option<Marking>,
+    /// Switch ports cut what they have no room for, rather than drop it.
+    pub trimming: bool,
+    /// The protocol that nodes are told to speak.
+    pub profile: String,
+    /// Payload bytes of a full packet.
+    pub payload: u32,
+    /// Bits per second of a NIC, all planes together, as nodes are told.
+    pub node_rate: u64,
+    /// Round trip without queueing, as nodes are told, in nanoseconds.
+    pub base_rtt_ns: u64,
+    /// What the scenario asks for and namespaces do not do.
+    pub notes: Vec<String>,
+    /// The long links, plane by plane and pair by pair of sites, each in the T1 of that number: between it and the site with the
+    /// higher number is a delay line. Empty for a fabric that is one place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<Line>,
+    /// How far sites are from each other and their hosts among themselves; empty for a fabric that is one place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+}
+
+/// The way between hosts of two sites, or of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The sites, in order.
+    pub sites: [u16; 2],
+    /// Bits per second of its slowest stage, all planes and parallel links together.
+    pub rate: u64,
+    /// Round trip without queueing, in nanoseconds.
+    pub base_rtt_ns: u64,
+}
+
+/// When a switch port marks (ECN), by the bytes that wait as a packet joins them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marking {
+    /// Below so many it never does.
+    pub low: u64,
+    /// From so many on it always does.
+    pub high: u64,
+    /// Just below `high` it does with this probability in millionths, which rises from zero at `low`.
+    pub chance_ppm: u32,
+    /// So do ports that lead to hosts.
+    pub last_hop: bool,
+}
+
+/// A host or a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// A host.
+    Host(u16),
+    /// A switch below which hosts are: plane and number.
+    T0(u8, u16),
+    /// A switch that connects T0s: plane and number.
+    T1(u8, u16),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::Host(h) => write!(f, "h{h}"),
+            Node::T0(p, i) => write!(f, "t0-p{p}-{i}"),
+            Node::T1(p, j) => write!(f, "t1-p{p}-{j}"),
+        }
+    }
+}
+
+impl Node {
+    /// The node of that name, whether or not some fabric has it: its own, such as `t0-p1-0`, or the scenario's, such as
+    /// `leaf0.p1`, `spine2.p0` and `host3`. Without a plane, switches of plane 0 are meant.
+    pub fn named(name: &str) -> Option<Node> {
+        let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
+        if let Some(host) = name.strip_prefix("host") {
+            return number(host).map(Node::Host);
+        }
+        type Switch = fn(u8, u16) -> Node;
+        for (kind, switch) in [("leaf", Node::T0 as Switch), ("site", Node::T0), ("spine", Node::T1)] {
+            if let Some(rest) = name.strip_prefix(kind) {
+                let (at, plane) = rest.split_once(".p").unwrap_or((rest, "0"));
+                return Some(switch(u8::try_from(number(plane)?).ok()?, number(at)?));
+            }
+        }
+        if let Some(host) = name.strip_prefix('h') {
+            return number(host).map(Node::Host);
+        }
+        let (kind, rest) = name.split_once("-p")?;
+        let (plane, at) = rest.split_once('-')?;
+        let (plane, at) = (u8::try_from(number(plane)?).ok()?, number(at)?);
+        match kind {
+            "t0" => Some(Node::T0(plane, at)),
+            "t1" => Some(Node::T1(plane, at)),
+            _ => None,
+        }
+    }
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Whose it is.
+    pub node: Node,
+    /// What its namespace calls it: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (to T1 1), `d0` (to T0 0).
+    pub name: String,
+    /// The node at the other end.
+    pub peer: Node,
+    /// The plane that it belongs to.
+    pub plane: u8,
+}
+
+impl LinuxFabric {
+    /// Its addresses.
+    pub fn clos(&self) -> Clos {
+        let clos = match self.t1s_per_pair() {
+            0 => Clos::new(self.t1s, self.hosts_per_t0),
+            per_pair => Clos::of_sites(self.t0s(), per_pair, self.hosts_per_t0),
+        };
+        clos.expect("numbers of a checked fabric")
+    }
+
+    /// T0 switches of each plane.
+    pub fn t0s(&self) -> u16 {
+        self.hosts.div_ceil(self.hosts_per_t0)
+    }
+
+    /// T1 switches of each plane, hence long links, between two sites; 0 for a fabric that is one place.
+    fn t1s_per_pair(&self) -> u16 {
+        let pairs = self.t0s() * (self.t0s() - 1) / 2;
+        if self.lines.is_empty() { 0 } else { self.t1s / pairs }
+    }
+
+    /// All hosts, then the switches plane by plane.
+    pub fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = (0..self.hosts).map(Node::Host).collect();
+        for plane in 0..self.planes {
+            nodes.extend((0..self.t0s()).map(|i| Node::T0(plane, i)));
+            nodes.extend((0..self.t1s).map(|j| Node::T1(plane, j)));
+        }
+        nodes
+    }
+
+    /// Is there a delay line at this port? It is between the T1 of a long link and the site with the higher number.
+    pub(crate) fn is_at_line(&self, port: &Port) -> bool {
+        let ((Node::T0(_, t0), Node::T1(_, t1)) | (Node::T1(_, t1), Node::T0(_, t0))) = (port.node, port.peer) else {
+            return false;
+        };
+        self.clos().joined(t1).is_some_and(|(_, high)| t0 == high)
+    }
+
+    /// Do its switch ports mark or trim?
+    pub fn has_program(&self) -> bool {
+        self.trimming || self.marking.is_some()
+    }
+
+    /// The same without marks and trimming; why, for people.
+    #[must_use]
+    pub fn without_program(mut self, why: &str) -> LinuxFabric {
+        for (wanted, what) in [(self.marking.is_some(), "ECN"), (self.trimming, "trimming")] {
+            if wanted {
+                self.notes.push(format!("{what}: off, {why}"));
+            }
+        }
+        (self.marking, self.trimming) = (None, false);
+        self
+    }
+
+    /// The folder that it is remembered in.
+    pub(crate) fn folder(&self) -> String {
+        format!("{FOLDER}/{}", self.name)
+    }
+
+    /// The namespace of a node.
+    pub fn namespace(&self, node: Node) -> String {
+        format!("{}-{node}", self.name)
+    }
+
+    /// The ports of a node, those to hosts first.
+    pub fn ports(&self, node: Node) -> Vec<Port> {
+        let port = |name: String, peer: Node, plane: u8| Port { node, name, peer, plane };
+        match node {
+            Node::Host(h) => {
+                let t0 = h / self.hosts_per_t0;
+                (0..self.planes).map(|p| port(format!("p{p}"), Node::T0(p, t0), p)).collect()
+            }
+            Node::T0(p, i) => {
+                let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i);
+                let down = below.map(|h| port(format!("h{h}"), Node::Host(h), p));
+                down.chain(self.clos().t1s_of(i).map(|j| port(format!("u{j}"), Node::T1(p, j), p))).collect()
+            }
+            Node::T1(p, j) => {
+                self.clos().t0s_of(j, self.t0s()).map(|i| port(format!("d{i}"), Node::T0(p, i), p)).collect()
+            }
+        }
+    }
+
+    /// Does the name of a switch say its plane, where there are several?
+    ///
+    /// # Errors
+    /// With a sentence, if it does not.
+    pub(crate) fn says_plane(&self, name: &str) -> Result<(), String> {
+        let switch = ["leaf", "site", "spine"].iter().any(|kind| name.starts_with(kind));
+        if self.planes > 1 && switch && !name.contains(".p") {
+            return Err(format!("there are {} planes; write {name}.p0 or another plane", self.planes));
+        }
+        Ok(())
+    }
+
+    /// In what another fabric differs from this one, from whichever file it came; empty if in nothing.
+    pub fn differences(&self, other: &LinuxFabric) -> Vec<String> {
+        let (a, b) = (self, other);
+        let rate = |bits: Option<u64>| bits.map_or("unshaped".to_string(), |bits| Rate(bits).to_string());
+        let marking = |m: &Option<Marking>| m.map_or("off".to_string(), |m| format!("{} to {} B", m.low, m.high));
+        let mut found = Vec::new();
+        for (what, here, there) in [
+            ("hosts", a.hosts.to_string(), b.hosts.to_string()),
+            ("planes", a.planes.to_string(), b.planes.to_string()),
+            ("hosts below a leaf", a.hosts_per_t0.to_string(), b.hosts_per_t0.to_string()),
+            ("spines of a plane", a.t1s.to_string(), b.t1s.to_string()),
+            ("rate of a host's port", rate(a.host_rate), rate(b.host_rate)),
+            ("rate of an uplink", rate(a.uplink_rate), rate(b.uplink_rate)),
+            ("queue", format!("{} B", a.queue), format!("{} B", b.queue)),
+            ("marking", marking(&a.marking), marking(&b.marking)),
+            ("trimming", a.trimming.to_string(), b.trimming.to_string()),
+            ("profile", a.profile.clone(), b.profile.clone()),
+            ("long links", format!("{}", a.lines.len()), format!("{}", b.lines.len())),
+            ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
+        ] {
+            if here != there {
+                found.push(format!("{what} {here} instead of {there}"));
+            }
+        }
+        let bare = |f: &LinuxFabric| LinuxFabric { scenario: String::new(), ..f.clone() };
+        if found.is_empty() && bare(a) != bare(b) {
+            found.push("details of its ports".to_string());
+        }
+        found
+    }
+}

@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+
+mod check;
+mod counted;
+mod fabric;
+mod failure;
+mod faults;
+pub mod line;
+mod lines;
+mod probe;
+mod queue;
+mod run;
+mod state;
+mod status;
+mod steps;
+
+pub use check::{Finding, check, feasible};
+pub use counted::links;
+pub use fabric::{
+    HOSTS_MAX, LINE_RATE_MAX, LinuxFabric, Marking, NAMESPACES_MAX, Node, PLANES_MAX, Port, RATE_MAX, Way,
+};
+pub use failure::{Failures, Loss, Place, Target};
+pub use faults::{Moment, moments};
+pub use lines::{LineStatus, carry_lines, failed_lines, is_carried, lines_of};
+pub use probe::{Probed, probe};
+pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, prepare, set_failures, standing, up};
+pub use state::{FOLDER, Running, folder, move_into, name_fits, names, netns};
+pub use status::{PortStatus, Status, T1Status, status};
+pub use steps::{Step, Tool, build, change};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! What would be done, looked at without doing it.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Four hosts below two T0s and two T1s in each of two planes, whose ports neither mark nor trim.
+fn fabric() -> LinuxFabric {
+    LinuxFabric {
+        name: "sw".into(),
+        scenario: "two_planes.toml".into(),
+        planes: 2,
+        hosts: 4,
+        hosts_per_t0: 2,
+        t1s: 2,
+        mtu: 9000,
+        host_rate: Some(500_000_000),
+        uplink_rate: Some(500_000_000),
+        queue: 65_536,
+        marking: None,
+        trimming: false,
+        profile: "mrc".into(),
+        payload: 4096,
+        node_rate: 1_000_000_000,
+        base_rtt_ns: 370_000,
+        notes: Vec::new(),
+        lines: Vec::new(),
+        ways: Vec::new(),
+    }
+}
+
+/// The lines for a namespace and a tool.
+fn lines(steps: &[Step], namespace: &str, tool: Tool) -> Vec<String> {
+    let space = Some(namespace.to_string());
+    steps.iter().filter(|s| s.namespace == space && s.tool == tool).flat_map(|s| s.lines.clone()).collect()
+}
+
+#[test]
+fn switches_get_the_tables_that_the_simulator_walks() {
+    let steps = build(&fabric());
+    let t0 = lines(&steps, "sw-t0-p1-0", Tool::Ip);
+    for line in [
+        "route replace blackhole fcbb:bb00::/32 metric 4096",
+        "route replace fcbb:bb00:1100::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sid0",
+        "route replace fcbb:bb00:9100::/48 encap seg6local action End flavors next-csid lblen 32 nflen 32 dev sid0",
+        "route replace fcbb:bb00:3001::/48 via fe80::3001 dev h1 metric 100",
+        "route replace fcbb:bb00:2101::/48 via fe80::2101 dev u1 metric 100",
+        "neigh replace fe80::2101 lladdr 02:00:21:01:11:00 dev u1 nud permanent",
+    ] {
+        assert!(t0.iter().any(|l| l == line), "{line} in {t0:#?}");
+    }
+    assert_eq!(t0.iter().filter(|l| l.starts_with("route replace fcbb")).count(), 2 + 2 + 2);
+    let host = lines(&steps, "sw-h2", Tool::Ip);
+    for line in [
+        "route replace unreachable fcbb:bb00::/32 metric 4096",
+        "route replace local fcbb:bb00:3002::/48 dev lo table local",
+        "route replace fcbb:bb00:1100::/40 via fe80::1101 dev p1 metric 100",
+        "route replace fcbb:bb00:9100::/40 via fe80::1101 dev p1 metric 100",
+    ] {
+        assert!(host.iter().any(|l| l == line), "{line} in {host:#?}");
+    }
+    assert!(lines(&steps, "sw-h2", Tool::Sysctl).iter().all(|l| !l.contains("forwarding")));
+    assert!(lines(&steps, "sw-t1-p0-0", Tool::Sysctl).contains(&"net/ipv6/conf/all/forwarding 1".to_string()));
+}
+
+#[test]
+fn ports_are_shaped_to_the_scenario_and_hosts_never_drop_at_their_own() {
+    let steps = build(&fabric());
+    let shaper = |limit| format!("qdisc replace dev p0 root handle 1: tbf rate 500000000bit burst 20000 limit {limit}");
+    assert_eq!(lines(&steps, "sw-h0", Tool::Tc)[0], shaper(64 << 20));
+    assert_eq!(lines(&steps, "sw-t1-p0-0", Tool::Tc)[0], shaper(65_536).replace("p0", "d0"));
+    let gigabit = LinuxFabric { host_rate: Some(1_000_000_000), ..fabric() };
+    assert!(lines(&build(&gigabit), "sw-h0", Tool::Tc)[0].contains("burst 125000"), "a millisecond's worth");
+}
+
+#[test]
+fn every_cable_joins_two_ports_that_know_each_other() {
+    let fabric = fabric();
+    let steps = build(&fabric);
+    let (mut owners, mut cables) = (BTreeMap::new(), 0);
+    for line in steps.iter().filter(|s| s.namespace.is_none()).flat_map(|s| &s.lines) {
+        let words: Vec<&str> = line.split(' ').collect();
+        if words[0] == "link" {
+            cables += 1;
+            let ends: Vec<(&str, &str, &str)> =
+                [2, 13].map(|at| (words[at], words[at + 4], words[at + 6])).into_iter().collect();
+            for (port, mac, space) in ends {
+                assert!(owners.insert((space, port), mac).is_none(), "{line}");
+            }
+        }
+    }
+    assert_eq!(cables, 4 * 2 + 2 * 2 * 2);
+    assert_eq!(owners.values().collect::<BTreeSet<_>>().len(), 2 * cables, "no two ports have the same address");
+    for port in fabric.nodes().into_iter().flat_map(|node| fabric.ports(node)) {
+        let far = fabric.ports(port.peer).into_iter().find(|p| p.peer == port.node && p.plane == port.plane);
+        let far = far.expect("there is another end");
+        let mac = owners[&(fabric.namespace(far.node).as_str(), far.name.as_str())];
+        let known = lines(&steps, &fabric.namespace(port.node), Tool::Ip);
+        let wanted = format!("lladdr {mac} dev {} nud permanent", port.name);
+        assert!(known.iter().any(|l| l.ends_with(&wanted)), "{wanted} in {known:#?}");
+    }
+}
+
+fn failures(fabric: &LinuxFabric, targets: &[&str]) -> Failures {
+    let parse = |text: &&str| Target::parse(fabric, text).expect(text);
+    targets.iter().map(parse).fold(Failures::default(), |all, target| all.with(target))
+}
+
+#[test]
+fn targets_are_read_as_they_are_written_and_wrong_ones_explained() {
+    let fabric = fabric();
+    for text in [
+        "link:p0:t0-0:t1-1",
+        "link:p1:h2:t0-1",
+        "port:h0:p1",
+        "plane:p1",
+        "switch:p0:t1-1",
+        "loss:p0:2%",
+        "loss:all:0.5%",
+        "loss:p0:2%:8",
+        "loss:p1:h2:t0-1:2%:2.5",
+        "loss:p0:t1-1:to:t0-0:100%",
+        "degrade:all:50%",
+        "degrade:p1:12.5%",
+        "degrade:p0:t0-0:t1-1:25%",
+        "degrade:p0:t0-0:to:h1:25%",
+    ] {
+        assert_eq!(Target::parse(&fabric, text).expect(text).to_string(), text);
+    }
+    assert_eq!(Target::parse(&fabric, "link:p0:t1-1:t0-0").expect("either order").to_string(), "link:p0:t0-0:t1-1");
+    for (text, said) in [
+        ("nonsense", "nothing that can fail; write link:p0:t0-0:t1-1, port:h0:p1"),
+        ("plane:p2", "there is no plane 2; planes are p0 to p1"),
+        ("switch:p0:t1-2", "there is no t1-2; there are t0-0 to t0-1, t1-0 to t1-1, h0 to h3"),
+        ("switch:p0:h0", "nothing that can fail"),
+        ("link:p0:t0-0:t0-1", "no link joins these two"),
+        ("link:p0:h0:t0-1", "no link joins these two"),
+        ("link:p0:t0-0", "nothing that can fail"),
+        ("port:t0-0:p0", "nothing that can fail"),
+        ("loss:p0:101%", "above 0% and at most 100%"),
+        ("loss:p0:2 apples", "no unit of a plain number"),
+        ("loss:p0:2%:0.5", "runs of losses have a mean length of 1 or more"),
+        ("loss:p0:2%:8:9", "nothing that can fail"),
+        ("loss:p0:t0-0:to:t0-1:2%", "no link joins these two"),
+        ("loss", "nothing that can fail"),
+        ("degrade:p0:100%", "more than 0% and less than 100% of its rate"),
+        ("degrade:p0:0%", "more than 0% and less than 100% of its rate"),
+        ("degrade:p0:50%:8", "nothing that can fail"),
+    ] {
+        let problem = Target::parse(&fabric, text).expect_err(text);
+        assert!(problem.contains(said), "{text}: {problem}");
+    }
+}
+
+#[test]
+fn failing_and_healing_undo_each_other_line_by_line() {
+    let fabric = fabric();
+    let whole = Failures::default();
+    let link = failures(&fabric, &["link:p0:t0-0:t1-1"]);
+    let steps = change(&fabric, &whole, &link);
+    let text: Vec<String> = steps.iter().map(|step| step.to_string().trim().to_string()).collect();
+    assert_eq!(
+        text,
+        [
+            "sw-t0-p0-0: ip neigh replace fe80::2001 lladdr 02:00:00:00:de:ad dev u1 nud permanent",
+            "sw-t1-p0-1: ip neigh replace fe80::1000 lladdr 02:00:00:00:de:ad dev d0 nud permanent",
+        ]
+    );
+    let back = change(&fabric, &link, &whole);
+    assert_eq!(back[0].lines, ["neigh replace fe80::2001 lladdr 02:00:20:01:10:00 dev u1 nud permanent"]);
+    assert!(change(&fabric, &link, &link).is_empty());
+
+    // What a port loses when it goes down comes back with it, except what something else still breaks.
+    let port = failures(&fabric, &["port:h0:p1", "plane:p1"]);
+    assert_eq!(lines(&change(&fabric, &whole, &port), "sw-h0", Tool::Ip), ["link set p1 down"]);
+    let healed = port.without(Some(Target::Port(0, 1)));
+    let back = lines(&change(&fabric, &port, &healed), "sw-h0", Tool::Ip);
+    assert_eq!(back[0], "link set p1 up");
+    assert!(back[2].contains("de:ad") && back[3].starts_with("route replace fcbb:bb00:1100::/40"), "{back:#?}");
+    let whole_again = lines(&change(&fabric, &healed, &whole), "sw-h0", Tool::Ip);
+    assert_eq!(whole_again, ["neigh replace fe80::1100 lladdr 02:00:11:00:30:00 dev p1 nud permanent"]);
+}
+
+#[test]
+fn losses_replace_each_other_and_the_larger_one_counts() {
+    let fabric = fabric();
+    let one = failures(&fabric, &["loss:p0:2%", "loss:all:1%", "loss:p0:5%"]);
+    let alone = |place, ppm| Target::Loss(place, Loss { ppm, run: 1_000 });
+    assert_eq!(one.0, [alone(Place::All, 10_000), alone(Place::Plane(0), 50_000)]);
+    let steps = change(&fabric, &Failures::default(), &one);
+    let of = |space| lines(&steps, space, Tool::Tc).join("\n");
+    // 5 % and 1 % of 2^32, at every port of both T1s, and at no host.
+    assert_eq!(of("sw-t1-p0-0").matches("53 1 0 214748364,").count(), 2);
+    assert_eq!(of("sw-t1-p1-0").matches("53 1 0 42949672,").count(), 2);
+    assert_eq!(of("sw-h0"), "");
+    let rest = one.without(Some(Target::parse(&fabric, "loss:p0").expect("enough to heal it")));
+    assert_eq!(rest.0, [alone(Place::All, 10_000)]);
+    assert_eq!(rest.without(None), Failures::default());
+}
+
+/// The small fabric with ports that mark and trim.
+fn trimming() -> LinuxFabric {
+    let marking = Marking { low: 20_000, high: 40_000, chance_ppm: 800_000, last_hop: false };
+    LinuxFabric { marking: Some(marking), trimming: true, ..fabric() }
+}
+
+#[test]
+fn ports_that_mark_and_trim_have_classes_and_a_program_made_for_their_numbers() {
+    let fabric = trimming();
+    let steps = build(&fabric);
+    let objects = steps.iter().find(|step| step.tool == Tool::Clang).expect("programs are compiled");
+    // Ports to hosts tell that they are the last that trim, and mark only where a scenario says so.
+    let [last, other] = &objects.lines[..] else { panic!("{objects:?}") };
+    for (line, high, trimmed) in [(last, 0, 49), (other, 40_000, 48)] {
+        assert!(line.starts_with("/run/strandway/sw/port-65536-"), "{line}");
+        for wanted in ["-DLIMIT=65536", &format!("-DHIGH={high}"), &format!("-DTRIMMED={trimmed}"), "-DKEEP=64"] {
+            assert!(line.split(' ').any(|word| word == wanted), "{wanted} in {line}");
+        }
+    }
+    let t0 = lines(&steps, "sw-t0-p0-0", Tool::Tc);
+    let object = |line: &str| line.split(' ').next().expect("a path").to_string();
+    for line in [
+        "qdisc replace dev h0 root handle 1: htb default 20".to_string(),
+        "class replace dev h0 parent 1:1 classid 1:10 htb rate 245000000bit ceil 500000000bit burst 20000 cburst 20000 \
+         quantum 9014 prio 0"
+            .to_string(),
+        "qdisc replace dev h0 parent 1:20 handle 20: bfifo limit 101592".to_string(),
+        format!("filter replace dev h0 egress pref 1 handle 1 protocol ipv6 bpf da obj {} sec tc/port", object(last)),
+        format!("filter replace dev u1 egress pref 1 handle 1 protocol ipv6 bpf da obj {} sec tc/port", object(other)),
+    ] {
+        assert!(t0.contains(&line), "{line} in {t0:#?}");
+    }
+    // A host's own port keeps its one queue, and lets out nothing that a switch could not cut.
+    assert!(lines(&steps, "sw-h0", Tool::Tc).iter().all(|line| line.contains("tbf")));
+    assert!(lines(&steps, "sw-h0", Tool::Ip).contains(&"link set p1 gso_max_segs 1".to_string()));
+    // Where that cannot be had it is said.
+    let plain = fabric.without_program("there is no clang");
+    assert!(plain.notes.contains(&"trimming: off, there is no clang".to_string()), "{:?}", plain.notes);
+    assert!(build(&plain).iter().all(|step| step.tool != Tool::Clang));
+}
+
+#[test]
+fn a_degraded_link_is_slower_with_smaller_queues_both_ways_or_one_way() {
+    let (plain, whole) = (fabric(), Failures::default());
+    let slow = failures(&plain, &["degrade:p0:t0-0:t1-1:25%"]);
+    let line = "qdisc replace dev u1 root handle 1: tbf rate 125000000bit burst 20000 limit 16384";
+    assert_eq!(lines(&change(&plain, &whole, &slow), "sw-t0-p0-0", Tool::Tc), [line]);
+    assert_eq!(change(&plain, &whole, &slow).len(), 2, "at both ends, and nowhere else");
+    let back = line.replace("125000000bit", "500000000bit").replace("16384", "65536");
+    assert_eq!(lines(&change(&plain, &slow, &whole), "sw-t0-p0-0", Tool::Tc), [back]);
+    let tiny = failures(&plain, &["degrade:p0:t0-0:to:t1-1:1%"]);
+    let tiny = change(&plain, &whole, &tiny);
+    assert!(tiny.len() == 1 && tiny[0].lines[0].ends_with("limit 9014"), "a packet always fits: {tiny:?}");
+    // With a program its numbers change, too.
+    let fabric = trimming();
+    let steps = change(&fabric, &whole, &failures(&fabric, &["degrade:p0:50%"]));
+    assert_eq!((steps[0].tool, steps[0].lines.len()), (Tool::Clang, 2));
+    assert!(steps[0].lines.iter().any(|l| l.contains("-DLIMIT=32768 -DLOW=10000 -DHIGH=20000")), "{steps:?}");
+    let lines = lines(&steps, "sw-t0-p0-0", Tool::Tc);
+    assert!(lines.iter().all(|line| !line.contains("root")), "what waits goes on waiting: {lines:?}");
+    assert!(lines.iter().any(|line| line.contains("dev u0 parent 1: classid 1:1 htb rate 250000000bit")), "{lines:?}");
+}
+
+#[test]
+fn losses_in_runs_are_those_of_the_simulator_and_strike_where_they_are_said_to() {
+    let loss = Loss { ppm: 20_000, run: 8_000 };
+    let [none, lost] = loss.after().expect("in runs");
+    // The share of time in the lossy state, and its mean length.
+    assert!((none / (none + 1.0 - lost) - 0.02).abs() < 1e-9 && (1.0 / (1.0 - lost) - 8.0).abs() < 1e-9);
+    assert_eq!(Loss { run: 1_000, ..loss }.after(), None, "one by one needs no compiler");
+    let fabric = fabric();
+    let steps = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:h0:t0-0:2%:8"]));
+    assert_eq!(steps[0].tool, Tool::Clang);
+    assert_eq!(
+        steps[0].lines,
+        ["/run/strandway/sw/burst-10956549-3758096384.o -DAFTER_NONE=10956549 -DAFTER_LOSS=3758096384"]
+    );
+    let at: Vec<&str> = steps[1..].iter().filter_map(|step| step.namespace.as_deref()).collect();
+    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose of what comes in");
+    let one = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:t0-0:to:h0:2%"]));
+    assert_eq!(one.iter().filter_map(|step| step.namespace.as_deref()).collect::<Vec<_>>(), ["sw-h0"]);
+    // What is healed leaves the program of the other direction alone.
+    let healed =
+        lines(&change(&fabric, &failures(&fabric, &["loss:p0:2%"]), &Failures::default()), "sw-t1-p0-0", Tool::Tc);
+    assert!(healed.iter().all(|line| !line.contains("del dev d0 clsact")), "{healed:?}");
+}
+
+#[test]
+fn names_of_nodes_are_read_as_they_are_written() {
+    for node in fabric().nodes() {
+        assert_eq!(Node::named(&node.to_string()), Some(node));
+    }
+    for other in ["", "h", "h01", "h-1", "t0-p0", "t2-p0-0", "t0-p300-0", "x"] {
+        assert_eq!(Node::named(other), None, "{other}");
+    }
+    for name in ["", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
+        assert!(down(name).is_err() && status(name).is_err() && fail(name, "plane:p0").is_err(), "{name}");
+    }
+}

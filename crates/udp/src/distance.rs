@@ -1,0 +1,85 @@
+//! How far peers are: what engines are told of the way to each.
+
+use crate::config::Config;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use strandway_proto::{Environment, Profile, Rate, Span};
+
+/// Peers whose way is not that of [`Config::rate`] and [`Config::base_rtt`], such as those of another site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distance {
+    /// Their addresses on any plane, the first and the last.
+    pub peers: RangeInclusive<Ipv6Addr>,
+    /// The rate of the slowest stage of the way, all planes together; at most [`Config::rate`], which sockets are made for.
+    pub rate: Rate,
+    /// Round trip without queueing; at most [`Config::base_rtt`], which sockets are made for.
+    pub base_rtt: Span,
+}
+
+/// A way to peers, as engines see it.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) environment: Environment,
+    /// Bytes that a connection may send at once, if a window is more.
+    pub(crate) burst: Option<u64>,
+}
+
+impl Way {
+    fn new(config: &Config, buffer: usize, rate: Rate, base_rtt: Span) -> Way {
+        let profile = config.profile_over(rate, base_rtt);
+        let environment = config.environment_over(rate, base_rtt, &profile, buffer);
+        Way { burst: config.burst_limit(&environment, buffer), profile: Arc::new(profile), environment }
+    }
+}
+
+/// The ways of a node.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    usual: Way,
+    others: Vec<(RangeInclusive<Ipv6Addr>, Way)>,
+}
+
+impl Ways {
+    /// Those that a configuration names. `buffer`: bytes that a receiving socket holds.
+    pub(crate) fn new(config: &Config, buffer: usize) -> Ways {
+        let other = |d: &Distance| (d.peers.clone(), Way::new(config, buffer, d.rate, d.base_rtt));
+        Ways {
+            usual: Way::new(config, buffer, config.rate, config.base_rtt),
+            others: config.distances.iter().map(other).collect(),
+        }
+    }
+
+    /// The way to a peer with these addresses.
+    pub(crate) fn to(&self, peer: &[Option<SocketAddrV6>]) -> &Way {
+        let is_there = |range: &RangeInclusive<Ipv6Addr>| peer.iter().flatten().any(|at| range.contains(at.ip()));
+        self.others.iter().find(|(range, _)| is_there(range)).map_or(&self.usual, |(_, way)| way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_told_of_the_way_to_their_peer() {
+        let address = |text: &str| text.parse::<Ipv6Addr>().expect("an address");
+        let mut config = Config::new(&[7; 32]).expect("a key");
+        config.planes = vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0)];
+        (config.rate, config.base_rtt) = (Rate::from_gbps(1), Span::from_ms(40));
+        let (rate, base_rtt) = (Rate(50_000_000), Span::from_ms(30));
+        config.distances = vec![Distance { peers: address("fc00::2")..=address("fc00::3"), rate, base_rtt }];
+        assert!(config.check().is_ok());
+        let ways = Ways::new(&config, 4 << 20);
+        let to = |text: &str| {
+            let environment = ways.to(&[None, Some(SocketAddrV6::new(address(text), 9, 0, 0))]).environment;
+            (environment.rate, environment.base_rtt)
+        };
+        assert_eq!(to("fc00::1"), (config.rate, config.base_rtt));
+        assert_eq!((to("fc00::2"), to("fc00::3")), ((rate, base_rtt), (rate, base_rtt)));
+        assert_eq!(to("fc00::4"), (config.rate, config.base_rtt));
+        config.distances[0].base_rtt = Span::from_ms(41);
+        assert!(config.check().expect_err("too far").to_string().contains("distances"));
+    }
+}
