@@ -18,6 +18,7 @@ mod answers;
 mod calls;
 mod completion;
 mod liveness;
+mod partial;
 mod slots;
 mod turn;
 mod wake;
@@ -311,6 +312,9 @@ impl Node {
         let limit = self.config.operations_max;
         let operation = Operation(self.operations);
         let session = self.session_mut(connection)?;
+        if session.is_partial() {
+            return Err(Error::IsPartial);
+        }
         if session.receiving() >= limit {
             return Err(Error::Busy { limit });
         }
@@ -332,6 +336,9 @@ impl Node {
         let limit = self.config.operations_max;
         let (operation, now) = (Operation(self.operations), self.clock.now());
         let session = self.session_mut(connection)?;
+        if session.is_partial() {
+            return Err(Error::IsPartial);
+        }
         if session.posted() >= limit {
             return Err(Error::Busy { limit });
         }

@@ -5,6 +5,7 @@ mod codes;
 mod incoming;
 mod leaving;
 mod pacer;
+mod partial;
 mod planes;
 mod roaming;
 mod trimmed;
@@ -22,6 +23,7 @@ use crate::watch::{self, Watches};
 use codes::Codes;
 use incoming::Incoming;
 use pacer::Pacer;
+use partial::Partial;
 use planes::{Doubt, Side};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -177,6 +179,8 @@ pub(crate) struct Session {
     incoming: Incoming,
     /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
+    /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used then.
+    partial: Option<Box<Partial>>,
     header: Vec<u8>,
     /// Payload bytes of a full packet.
     mtu: u64,
@@ -239,6 +243,7 @@ impl Session {
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let mtu = u64::from(profile.transport.mtu);
         let codes = Codes::new(&profile).map(Box::new);
+        let partial = Partial::new(&profile).map(Box::new);
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(
             now,
@@ -295,6 +300,7 @@ impl Session {
             credits_told: 0,
             incoming: Incoming::new(config.incoming_max),
             codes,
+            partial,
             header: Vec::with_capacity(64),
             mtu,
             rtts: Vec::new(),
@@ -331,7 +337,7 @@ impl Session {
 
     /// Unfinished sends and writes.
     pub(crate) fn posted(&self) -> usize {
-        self.waiting.len() + self.flying.len()
+        self.waiting.len() + self.flying.len() + self.partial.as_ref().map_or(0, |partial| partial.posted())
     }
 
     /// Unfinished receives.
@@ -393,13 +399,16 @@ impl Session {
 
     /// Is something owed, to us or by us?
     fn is_active(&self) -> bool {
-        self.posted() > 0 || !self.incoming.is_empty()
+        self.posted() > 0
+            || !self.incoming.is_empty()
+            || self.partial.as_ref().is_some_and(|partial| partial.is_active())
     }
 
     /// Gives back what unfinished operations held.
     pub(crate) fn release(self, memory: &mut Memory) {
         let places = self.waiting.iter().chain(&self.flying).map(|p| p.place);
-        for place in places.chain(self.receives.iter().map(|r| r.place)) {
+        let partial = self.partial.iter().flat_map(|partial| partial.places());
+        for place in places.chain(self.receives.iter().map(|r| r.place)).chain(partial) {
             memory.release(place);
         }
     }

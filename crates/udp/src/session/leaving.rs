@@ -6,7 +6,7 @@ use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
-use strandway_proto::packet::Flags;
+use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
 impl Session {
@@ -66,11 +66,18 @@ impl Session {
         match Piece::of(&packet.header, self.mtu) {
             Some(piece) => {
                 let header = self.header(Kind::Data, packet.path);
-                let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
-                posted.descriptor.encode(&mut transport);
+                let place = match (&self.partial, &packet.header) {
+                    // Its header says where it belongs.
+                    (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
+                    _ => {
+                        let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
+                        posted.descriptor.encode(&mut transport);
+                        posted.place
+                    }
+                };
                 let payload = match (&piece.parity, &mut self.codes) {
-                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(posted.place), part),
-                    _ => around.memory.read(posted.place, piece.offset, piece.length),
+                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
+                    _ => around.memory.read(place, piece.offset, piece.length),
                 };
                 let sealer = &mut self.sealer;
                 let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
