@@ -22,6 +22,7 @@ mod session;
 mod shards;
 mod socket;
 mod watch;
+mod windows;
 
 pub use config::{CONTROL_DSCP, Config, PLANES_MAX, Protection, Waiting};
 pub use error::{Error, Reason};

@@ -9,6 +9,7 @@ mod partial;
 mod planes;
 mod roaming;
 mod trimmed;
+mod window;
 
 use crate::clock::EARLY;
 use crate::config::Config;
@@ -20,6 +21,7 @@ use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::watch::{self, Watches};
+use crate::windows::Windows;
 use codes::Codes;
 use incoming::Incoming;
 use pacer::Pacer;
@@ -120,8 +122,10 @@ pub struct SessionCounters {
     pub up: Vec<bool>,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
-    /// The engine's congestion window in wire bytes.
+    /// The engine's congestion window in wire bytes. Connections with one peer node share it, if the profile has one per destination.
     pub window: Bytes,
+    /// Wire bytes that are in flight under it, of this connection.
+    pub in_flight: Bytes,
 }
 
 pub(crate) struct Session {
@@ -146,6 +150,14 @@ pub(crate) struct Session {
     turn: usize,
     /// Where a window is more than a receiving socket holds.
     pacer: Option<Pacer>,
+    /// Does the profile have one window per destination?
+    shares_window: bool,
+    /// Wire bytes that it has in flight in the window that it shares with others, if it does.
+    share: Option<u64>,
+    /// It has something to send, and waits for its turn in that window.
+    waits_for_turn: bool,
+    /// Packets that it has sent in its present turn.
+    turn_sent: usize,
     sealer: Sealer,
     opener: Opener,
     /// The DSCP of datagrams that switches have cut, if they do.
@@ -197,6 +209,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
     pub(crate) watches: &'a mut Watches,
+    pub(crate) windows: &'a mut Windows,
 }
 
 impl Surroundings<'_> {
@@ -209,6 +222,7 @@ impl Surroundings<'_> {
             memory: self.memory,
             completions: self.completions,
             watches: self.watches,
+            windows: self.windows,
         }
     }
 }
@@ -262,6 +276,7 @@ impl Session {
         for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
             endpoint.handle_port(now, plane as u8, false);
         }
+        let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
@@ -276,6 +291,10 @@ impl Session {
             engine_knows,
             turn: TURN_BATCHES * batch_of(config.datagram()),
             pacer,
+            shares_window,
+            share: None,
+            waits_for_turn: false,
+            turn_sent: 0,
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
@@ -319,6 +338,7 @@ impl Session {
         SessionCounters {
             engine: *self.endpoint.stats(ONLY),
             window: self.endpoint.window(ONLY),
+            in_flight: self.endpoint.in_flight(ONLY),
             active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
             up: self.sides.iter().map(|side| side.is_used(false) && side.peer.is_some()).collect(),
             ..self.counters.clone()

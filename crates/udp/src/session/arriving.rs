@@ -65,7 +65,13 @@ impl Session {
                 Ok(packet) if !packet.header.has_payload() => {
                     // What is marked is the way of data; acknowledgements have no say.
                     let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
-                    self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
+                    let packet = complete(packet, sealed, flags, body.len());
+                    let shares = self.borrow_window(around);
+                    self.endpoint.handle_packet(now, &packet);
+                    if shares {
+                        self.return_window(around);
+                        around.windows.wake(self.watch);
+                    }
                 }
                 _ => self.counters.malformed += 1,
             },

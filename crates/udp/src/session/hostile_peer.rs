@@ -24,6 +24,7 @@ struct Peer {
     key: u64,
     now: Time,
     watches: Watches,
+    windows: Windows,
 }
 
 const INBOX: usize = 4_096;
@@ -61,7 +62,20 @@ impl Peer {
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let completions = VecDeque::new();
         let format = profile.wire;
-        Peer { session, memory, planes, completions, sealer, from, format, inbox, key, now: Time::ZERO, watches }
+        Peer {
+            session,
+            memory,
+            planes,
+            completions,
+            sealer,
+            from,
+            format,
+            inbox,
+            key,
+            now: Time::ZERO,
+            watches,
+            windows: Windows::default(),
+        }
     }
 
     fn says(&mut self, kind: Kind, body: &[u8]) -> Result<(), Reason> {
@@ -81,6 +95,7 @@ impl Peer {
             memory: &mut self.memory,
             completions: &mut self.completions,
             watches: &mut self.watches,
+            windows: &mut self.windows,
         };
         self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
     }
@@ -254,7 +269,8 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
         let routes = Routes::default();
         let (now, planes) = (peer.now, &mut peer.planes);
         let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
-        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches };
+        let windows = &mut peer.windows;
+        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches, windows };
         while let Some(watch) = around.watches.pop(now) {
             assert!(matches!(around.watches.judge(now, watch), Found::Due(1)), "it lives");
             let number = around.watches.ping(now, watch, 0);

@@ -23,21 +23,29 @@ impl Session {
         }
         self.excuse(now, absence);
         self.doubt(around)?;
+        let shares = self.borrow_window(around);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
-        let mut sent = 0;
+        let mut may_send = !shares || self.may_send(around);
+        let (mut sent, mut hindered) = (0, false);
         while sent < self.turn && self.endpoint.wants_transmit() {
             let free = self.free(around.planes);
+            let endpoint = &self.endpoint;
+            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            hindered = free == 0 || paced;
             if free == 0 {
                 break;
             }
-            let endpoint = &self.endpoint;
-            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
-            let data = if paced { 0 } else { free };
+            let data = if paced || !(may_send || endpoint.has_urgent(ONLY)) { 0 } else { free };
             let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
             self.send_packet(around, &packet);
             sent += 1;
+            may_send &= !shares || !self.ends_turn();
+        }
+        if shares {
+            self.return_window(around);
+            self.end_work(around, hindered || sent == self.turn);
         }
         if self.credits_told != self.granted() {
             // Nothing carried the news of new receives: tell it.
@@ -158,7 +166,7 @@ impl Session {
 
     /// Does it have packets to send that no plane takes at present?
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.endpoint.wants_transmit()
+        self.endpoint.wants_control() || (self.endpoint.wants_transmit() && !self.waits_for_turn)
     }
 
     /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
