@@ -1,5 +1,7 @@
 //! A peer that has the keys and means harm: what it says is genuine, and leads nowhere.
 
+mod partial;
+
 use super::*;
 use crate::config::Protection;
 use crate::error::Reason;
@@ -8,7 +10,7 @@ use crate::memory::Region;
 use crate::socket::Arrival;
 use crate::watch::Found;
 use std::time::Duration;
-use strandway_proto::packet::{Data, Flags, Header, Offset, Part, Psn, Wait};
+use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
 use strandway_proto::{Packet, PathId, wire};
 
 /// A session, and a peer that says what it likes. Nobody listens at the peer's address.
@@ -136,13 +138,6 @@ impl Peer {
         let mut body = Vec::new();
         wire::encode(self.format, &packet, &mut body).expect("it fits");
         body
-    }
-
-    /// A part of a message on a connection whose reliability is `partial`.
-    fn sends_part(&mut self, part: Part, payload: &[u8]) -> Result<(), Reason> {
-        let mut body = self.encoded(Flags::NONE, Header::Part(part));
-        body.extend_from_slice(payload);
-        self.says(Kind::Data, &body)
     }
 
     fn write(&self, start: u64) -> Descriptor {
@@ -306,69 +301,4 @@ fn a_new_address_is_sent_little_until_it_answers() {
     peer.from = victim;
     assert_eq!(peer.says(Kind::Pong, &number.to_be_bytes()), Ok(()));
     assert!(peer.session.is_at(0, victim));
-}
-
-/// What makes no sense, or belongs nowhere, writes nothing, and the connection goes on.
-#[test]
-fn parts_that_lie_are_written_nowhere() {
-    let mut peer = Peer::new(|config| {
-        config.profile.reliability = ReliabilityConfig::named("partial").expect("a name");
-        config.payload = 64;
-    });
-    // Room for 100 bytes, which are two packets, in the middle of the region.
-    let place = peer.memory.place(peer.inbox, &(1_000..1_100)).expect("within");
-    assert_eq!(peer.session.expect(peer.now, &mut peer.memory, place).expect("a slot"), 0);
-    let good = Part {
-        sequence: 0,
-        message: MessageId(9),
-        packet: 0,
-        packets: 2,
-        tail: 36,
-        length: 64,
-        wait: Wait::default(),
-        parity: false,
-        plan: 0,
-    };
-    let lies = [
-        ("a byte more than there is room for", Part { packet: 1, tail: 37, length: 37, ..good }),
-        ("a packet more than there is room for", Part { packets: 3, ..good }),
-        ("as many packets as a count holds", Part { packets: u32::MAX, packet: u32::MAX - 1, ..good }),
-        ("a packet behind the last one", Part { packet: 2, ..good }),
-        ("no packets", Part { packets: 0, ..good }),
-        ("a short packet in the middle", Part { length: 63, ..good }),
-        ("a receive that was never posted", Part { sequence: 1, ..good }),
-        ("the same slot of another generation", Part { sequence: 1 << 10, ..good }),
-        ("the same slot, counts ago", Part { sequence: (1 << 26) - (1 << 10), ..good }),
-        ("parity", Part { parity: true, ..good }),
-        ("another plan", Part { plan: 3, ..good }),
-    ];
-    for (what, part) in lies {
-        assert_eq!(peer.sends_part(part, &vec![1; usize::from(part.length)]), Ok(()), "{what}");
-        assert!(peer.memory.bytes(peer.inbox).expect("registered").iter().all(|&byte| byte == 0), "{what}");
-    }
-    let malformed = peer.session.counters().malformed;
-    assert_eq!(peer.sends_part(good, &[1; 63]), Ok(()), "less payload than it says");
-    assert_eq!(peer.sends(0, 0, 0, true, Descriptor::Send { number: 0 }, &[1; 8]), Ok(()), "data of other connections");
-    assert_eq!(peer.session.counters().malformed, malformed + 2);
-    assert_eq!(peer.session.progress(0).expect("open").packets_present(), 0);
-    assert_eq!(peer.completions.len(), 1, "it was accepted: {:?}", peer.completions);
-    // What is true is written, in any order; then nothing that differs from it.
-    let tail = Part { packet: 1, length: 36, ..good };
-    assert_eq!(peer.sends_part(tail, &[2; 36]), Ok(()));
-    for other in [Part { message: MessageId(8), ..good }, Part { packets: 1, tail: 64, ..good }, tail] {
-        assert_eq!(peer.sends_part(other, &vec![3; usize::from(other.length)]), Ok(()), "{other:?}");
-    }
-    assert_eq!(peer.sends_part(good, &[1; 64]), Ok(()));
-    let got = peer.memory.bytes(peer.inbox).expect("registered");
-    let expected: Vec<u8> = [(1_000, 0), (64, 1), (36, 2), (INBOX - 1_100, 0)]
-        .into_iter()
-        .flat_map(|(count, byte)| std::iter::repeat_n(byte, count))
-        .collect();
-    assert!(got == expected);
-    assert!(matches!(peer.completions[1], Completion::Whole { receive: 0, immediate: 9, bytes: 100, .. }));
-    // Completed: the same packets are late.
-    assert!(peer.session.complete(peer.now, &mut peer.memory, 0).expect("open").is_whole());
-    peer.memory.bytes_mut(peer.inbox).expect("registered").fill(0);
-    assert_eq!(peer.sends_part(good, &[1; 64]), Ok(()));
-    assert!(peer.memory.bytes(peer.inbox).expect("registered").iter().all(|&byte| byte == 0));
 }
