@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
@@ -22,7 +23,7 @@ struct Many {
     caller: Node,
     server: Node,
     inbox: Region,
-    _wire: Wire,
+    wires: Vec<Wire>,
     ends: Vec<Connection>,
     remotes: Vec<RemoteRegion>,
     told: Vec<Completion>,
@@ -36,13 +37,15 @@ impl Many {
     /// Over a bad wire. The connections open one range after the other of one region.
     fn over(config: &Config, count: usize, bytes: usize, impairment: Impairment) -> Many {
         let [mut caller, mut server] = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
-        let wire = Wire::to(v6(server.addresses().expect("bound")[0]), impairment, 1).expect("sockets");
+        let to = server.addresses().expect("bound").into_iter().map(v6);
+        let wires: Vec<Wire> = to.map(|to| Wire::to(to, impairment, 1).expect("sockets")).collect();
+        let fronts: Vec<SocketAddrV6> = wires.iter().map(Wire::front).collect();
         let inbox = server.register(vec![0; bytes * count]);
         let (mut ends, mut remotes, until) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
         while remotes.len() < count || caller.peers() > 1 || server.peers() > 1 {
             // One after the other, so that keys and connections are in one order.
             if ends.len() == remotes.len() && ends.len() < count {
-                ends.push(caller.connect(&[wire.front()]).expect("a call"));
+                ends.push(caller.connect(&fronts).expect("a call"));
             }
             caller.poll();
             if let Some(Completion::Accepted { connection, .. }) = server.poll() {
@@ -51,7 +54,7 @@ impl Many {
             }
             assert!(Instant::now() < until, "{} peers, {} connections", caller.peers(), remotes.len());
         }
-        Many { caller, server, inbox, _wire: wire, ends, remotes, told: Vec::new() }
+        Many { caller, server, inbox, wires, ends, remotes, told: Vec::new() }
     }
 
     fn pump(&mut self) {
@@ -143,7 +146,7 @@ fn a_connection_that_is_closed_while_it_sends_holds_nobody_up() {
     assert!(matches!(many.told[..], [Completion::Sent { connection, .. }] if connection == many.ends[0]));
 }
 
-/// Losses, duplicates and packets out of order: every connection gets all of its bytes through.
+/// Losses, duplicates, packets out of order, and a plane that falls silent for a while: every connection gets all of its bytes through.
 #[test]
 fn every_byte_arrives_over_a_bad_wire_while_the_window_is_shared() {
     const COUNT: usize = 5;
@@ -156,7 +159,7 @@ fn every_byte_arrives_over_a_bad_wire_while_the_window_is_shared() {
         delay: Duration::from_millis(1),
         ..Impairment::default()
     };
-    let mut config = config("mrc");
+    let mut config = Config { planes: vec![support::local(); 2], ..config("mrc") };
     config.base_rtt = Span::from_ms(2);
     let mut many = Many::over(&config, COUNT, BYTES, bad);
     let source = pattern(3, COUNT * BYTES);
@@ -164,9 +167,10 @@ fn every_byte_arrives_over_a_bad_wire_while_the_window_is_shared() {
     for (i, (&end, &remote)) in many.ends.iter().zip(&many.remotes).enumerate() {
         many.caller.write(end, outbox, i * BYTES..(i + 1) * BYTES, remote, 0, None).expect("posted");
     }
-    let until = Instant::now() + PATIENCE;
+    let (began, until) = (Instant::now(), Instant::now() + PATIENCE);
     while many.told.len() < COUNT {
         many.pump();
+        many.wires[1].silence((20..120).contains(&began.elapsed().as_millis()));
         assert!(Instant::now() < until, "{:#?}", many.counters());
     }
     assert!(many.told.iter().all(|told| matches!(told, Completion::Sent { .. })), "{:?}", many.told);
