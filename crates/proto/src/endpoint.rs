@@ -8,6 +8,7 @@ mod ports;
 mod ready;
 mod table;
 mod watch;
+mod window;
 
 use crate::connection::{Connection, Kind, Polled};
 use crate::letter::Letter;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use event::{Event, Handled, OpenConnection};
 pub use watch::Census;
+pub use window::SharedWindow;
 
 /// A host's transport: told things (`post`, `handle_…`) and asked things (`poll_…`).
 ///

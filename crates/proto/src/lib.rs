@@ -28,7 +28,7 @@ pub mod units;
 pub mod wire;
 
 pub use application::Application;
-pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection};
+pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection, SharedWindow};
 pub use environment::Environment;
 pub use host::HostTraits;
 pub use letter::Letter;

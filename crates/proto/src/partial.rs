@@ -5,6 +5,8 @@
 //! chunks of it are there, [`Progress`] shows. What is to be done about the others, the layer above decides
 //! ([`crate::repair`], or a program of one's own).
 //!
+//! Over sockets `strandway_udp::Node` has the same calls; there `mr_reg` is `Node::register`, and bytes go where they belong.
+//!
 //! | SDR's call | here |
 //! |---|---|
 //! | `context_create`, `qp_create`, `qp_info_get`, `qp_connect` | [`Endpoint::open`](crate::Endpoint::open) with the reliability `partial` |
@@ -14,6 +16,7 @@
 //! | `recv_post` | [`Endpoint::expect`](crate::Endpoint::expect) |
 //! | `recv_bitmap_get`, `recv_imm_get` | [`Endpoint::progress`](crate::Endpoint::progress) |
 //! | `recv_complete` | [`Endpoint::complete`](crate::Endpoint::complete) |
+//! | none | [`Endpoint::has_stream`](crate::Endpoint::has_stream), [`Endpoint::length`](crate::Endpoint::length) |
 
 mod config;
 mod progress;

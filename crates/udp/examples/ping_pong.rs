@@ -140,9 +140,8 @@ fn drive(node: &mut Node, server: Option<SocketAddrV6>, rounds: usize) -> Result
                     node.write(connection, outbox, 0..64, remote, 0, Some(0))?;
                 }
             }
-            Completion::Letter { .. } => {}
             Completion::Closed { .. } => break,
-            Completion::Sent { .. } => {}
+            _ => {}
         }
     }
     Ok(times)

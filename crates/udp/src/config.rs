@@ -192,7 +192,11 @@ impl Config {
 
     /// Bytes that a full packet adds to its payload, IPv6 and UDP headers included.
     pub fn overhead(&self) -> u32 {
-        let headers = frame::data_headers(self.profile.wire) + DESCRIPTOR_MAX;
+        let headers = match self.profile.reliability {
+            // Parts say by themselves where they belong.
+            ReliabilityConfig::Partial(_) => frame::part_headers(self.profile.wire),
+            _ => frame::data_headers(self.profile.wire) + DESCRIPTOR_MAX,
+        };
         IP_UDP + (headers + self.protection.tag_bytes()) as u32
     }
 
@@ -301,11 +305,6 @@ impl Config {
         }
         if let Err(error) = self.profile.reliability.code() {
             return wrong(format!("the profile's k and m: {error}"));
-        }
-        if matches!(self.profile.reliability, ReliabilityConfig::Partial(_)) {
-            return wrong(
-                "a node's messages must arrive, and `partial` repairs nothing: take sdr_sr or another one".into(),
-            );
         }
         if self.control_dscp > 63 {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));

@@ -201,6 +201,8 @@ const fn connection_of(completion: &Completion) -> Connection {
         | Completion::Received { connection, .. }
         | Completion::Written { connection, .. }
         | Completion::Letter { connection, .. }
+        | Completion::Injected { connection, .. }
+        | Completion::Whole { connection, .. }
         | Completion::Closed { connection, .. } => *connection,
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use strandway_proto::partial::SLOTS;
 
 /// A call that could not be served. The node goes on as before.
 #[derive(Debug)]
@@ -40,6 +41,14 @@ pub enum Error {
         /// The limit (`operations_max`).
         limit: usize,
     },
+    /// The call is for connections whose reliability is `partial`, and this one has another.
+    OnlyPartial,
+    /// The reliability of the connection is `partial`, where nothing is acknowledged: sends, writes and receives have their own calls.
+    IsPartial,
+    /// The peer has posted no receive for one more message, or all slots are taken. Try again after the next completion or letter.
+    NoSlot,
+    /// The stream or receive is not open: it never was, or it has ended, here or at the peer.
+    NotOpen,
     /// As many connections are open as the configuration allows: close one, or raise `connections_max`.
     TooManyConnections {
         /// The limit.
@@ -76,6 +85,16 @@ impl fmt::Display for Error {
             Error::Busy { limit } => {
                 write!(f, "{limit} operations are unfinished: poll for completions, or raise operations_max")
             }
+            Error::OnlyPartial => {
+                f.write_str("the call is for reliability `partial`: set Config::profile.reliability to it on both sides")
+            }
+            Error::IsPartial => f.write_str(
+                "reliability `partial` acknowledges nothing: take send_once or begin_stream to send, expect to receive, or another profile",
+            ),
+            Error::NoSlot => {
+                write!(f, "the peer has posted no receive for it, or {SLOTS} are open: complete receives, then try again")
+            }
+            Error::NotOpen => f.write_str("the stream or receive is not open: it has ended, here or at the peer"),
             Error::TooManyConnections { limit } => {
                 write!(f, "{limit} connections are open: close one, or raise connections_max")
             }

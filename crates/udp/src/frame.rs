@@ -23,6 +23,8 @@
 //! 8 close     reason 1
 //! ```
 //!
+//! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
+//!
 //! The descriptor says where the payload of a data packet belongs, in each packet anew, so that any packet can be placed
 //! alone and in any order: its payload goes `offset` bytes (transport header) behind the start that is given here.
 //!
@@ -49,7 +51,7 @@
 //! Decoding checks every bound, never panics and allocates nothing.
 
 use core::fmt;
-use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
+use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Part, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
@@ -268,6 +270,37 @@ pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
 
 /// Bytes before the descriptor of a datagram of data in this format, at the most.
 pub(crate) fn data_headers(format: WireFormat) -> usize {
+    headers(
+        format,
+        Header::Data(Data {
+            psn: Psn::new(0),
+            message: MessageId(0),
+            offset: Offset::new(0),
+            length: 0,
+            wait: Wait::default(),
+        }),
+    )
+}
+
+/// Bytes before the payload of a datagram of a connection whose reliability is `partial`.
+pub(crate) fn part_headers(format: WireFormat) -> usize {
+    headers(
+        format,
+        Header::Part(Part {
+            sequence: 0,
+            message: MessageId(0),
+            packet: 0,
+            packets: 1,
+            tail: 0,
+            length: 0,
+            wait: Wait::default(),
+            parity: false,
+            plan: 0,
+        }),
+    )
+}
+
+fn headers(format: WireFormat, header: Header) -> usize {
     // The last packet of a message has the longest header, where there is a difference.
     let packet = Packet {
         source: HostId(0),
@@ -276,13 +309,7 @@ pub(crate) fn data_headers(format: WireFormat) -> usize {
         path: PathId(0),
         size: 0,
         flags: Flags::LAST,
-        header: Header::Data(Data {
-            psn: Psn::new(0),
-            message: MessageId(0),
-            offset: Offset::new(0),
-            length: 0,
-            wait: Wait::default(),
-        }),
+        header,
     };
     HEADER + wire::header_bytes(format, &packet)
 }

@@ -23,6 +23,7 @@ mod session;
 mod shards;
 mod socket;
 mod watch;
+mod windows;
 
 pub use config::{Config, Protection, Waiting};
 pub use distance::Distance;

@@ -10,6 +10,7 @@ macro_rules! surroundings {
             memory: &mut $node.memory,
             completions: &mut $node.completions,
             watches: &mut $node.watches,
+            windows: &mut $node.windows,
         }
     };
 }
@@ -18,6 +19,7 @@ mod answers;
 mod calls;
 mod completion;
 mod liveness;
+mod partial;
 mod slots;
 mod turn;
 mod wake;
@@ -38,6 +40,7 @@ use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters, Surroundings};
 use crate::socket::{Arrival, Inbox};
 use crate::watch::Watches;
+use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;
 use slots::{Slot, State};
@@ -73,6 +76,7 @@ pub struct Node {
     /// When to look at the connections that are not ready, by slot.
     deadlines: Deadlines,
     watches: Watches,
+    windows: Windows,
     /// If the node has no turn for longer, it may be its own fault that it heard nothing.
     absence_max: Span,
     /// Slots of connections whose callers have not shown their keys.
@@ -135,6 +139,7 @@ impl Node {
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
             watches: Watches::new(span(config.plane_timeout), span(config.peer_timeout)),
+            windows: Windows::default(),
             absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
             unconfirmed: Vec::new(),
             open: 0,
@@ -304,6 +309,9 @@ impl Node {
         let limit = self.config.operations_max;
         let operation = Operation(self.operations);
         let session = self.session_mut(connection)?;
+        if session.is_partial() {
+            return Err(Error::IsPartial);
+        }
         if session.receiving() >= limit {
             return Err(Error::Busy { limit });
         }
@@ -325,6 +333,9 @@ impl Node {
         let limit = self.config.operations_max;
         let (operation, now) = (Operation(self.operations), self.clock.now());
         let session = self.session_mut(connection)?;
+        if session.is_partial() {
+            return Err(Error::IsPartial);
+        }
         if session.posted() >= limit {
             return Err(Error::Busy { limit });
         }
@@ -409,6 +420,7 @@ impl Node {
         }
         self.join_watches(now);
         self.make_ready(index);
+        self.wake_waiting();
         if let Err(reason) = outcome {
             let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
             self.end(index as usize, reason, tell);

@@ -5,9 +5,11 @@ mod codes;
 mod incoming;
 mod leaving;
 mod pacer;
+mod partial;
 mod planes;
 mod roaming;
 mod trimmed;
+mod window;
 
 use crate::clock::EARLY;
 use crate::config::Config;
@@ -19,9 +21,11 @@ use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::watch::{self, Watches};
+use crate::windows::Windows;
 use codes::Codes;
 use incoming::Incoming;
 use pacer::Pacer;
+use partial::Partial;
 use planes::{Doubt, Side};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -118,8 +122,10 @@ pub struct SessionCounters {
     pub up: Vec<bool>,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
-    /// The engine's congestion window in wire bytes.
+    /// The engine's congestion window in wire bytes. Connections with one peer node share it, if the profile has one per destination.
     pub window: Bytes,
+    /// Wire bytes that are in flight under it, of this connection.
+    pub in_flight: Bytes,
 }
 
 pub(crate) struct Session {
@@ -144,6 +150,14 @@ pub(crate) struct Session {
     turn: usize,
     /// Where a window is more than a receiving socket holds.
     pacer: Option<Pacer>,
+    /// Does the profile have one window per destination?
+    shares_window: bool,
+    /// Wire bytes that it has in flight in the window that it shares with others, if it does.
+    share: Option<u64>,
+    /// It has something to send, and waits for its turn in that window.
+    waits_for_turn: bool,
+    /// Packets that it has sent in its present turn.
+    turn_sent: usize,
     sealer: Sealer,
     opener: Opener,
     /// The DSCP of datagrams that switches have cut, if they do.
@@ -177,6 +191,8 @@ pub(crate) struct Session {
     incoming: Incoming,
     /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
+    /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used then.
+    partial: Option<Box<Partial>>,
     header: Vec<u8>,
     /// Payload bytes of a full packet.
     mtu: u64,
@@ -193,6 +209,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
     pub(crate) watches: &'a mut Watches,
+    pub(crate) windows: &'a mut Windows,
 }
 
 impl Surroundings<'_> {
@@ -205,6 +222,7 @@ impl Surroundings<'_> {
             memory: self.memory,
             completions: self.completions,
             watches: self.watches,
+            windows: self.windows,
         }
     }
 }
@@ -239,6 +257,7 @@ impl Session {
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let mtu = u64::from(profile.transport.mtu);
         let codes = Codes::new(&profile).map(Box::new);
+        let partial = Partial::new(&profile).map(Box::new);
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(
             now,
@@ -257,6 +276,7 @@ impl Session {
         for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
             endpoint.handle_port(now, plane as u8, false);
         }
+        let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         Session {
             handle,
@@ -271,6 +291,10 @@ impl Session {
             engine_knows,
             turn: TURN_BATCHES * batch_of(config.datagram()),
             pacer,
+            shares_window,
+            share: None,
+            waits_for_turn: false,
+            turn_sent: 0,
             sealer: Sealer::new(ours, config.protection),
             opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
@@ -295,6 +319,7 @@ impl Session {
             credits_told: 0,
             incoming: Incoming::new(config.incoming_max),
             codes,
+            partial,
             header: Vec::with_capacity(64),
             mtu,
             rtts: Vec::new(),
@@ -313,6 +338,7 @@ impl Session {
         SessionCounters {
             engine: *self.endpoint.stats(ONLY),
             window: self.endpoint.window(ONLY),
+            in_flight: self.endpoint.in_flight(ONLY),
             active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
             up: self.sides.iter().map(|side| side.is_used(false) && side.peer.is_some()).collect(),
             ..self.counters.clone()
@@ -331,7 +357,7 @@ impl Session {
 
     /// Unfinished sends and writes.
     pub(crate) fn posted(&self) -> usize {
-        self.waiting.len() + self.flying.len()
+        self.waiting.len() + self.flying.len() + self.partial.as_ref().map_or(0, |partial| partial.posted())
     }
 
     /// Unfinished receives.
@@ -393,13 +419,16 @@ impl Session {
 
     /// Is something owed, to us or by us?
     fn is_active(&self) -> bool {
-        self.posted() > 0 || !self.incoming.is_empty()
+        self.posted() > 0
+            || !self.incoming.is_empty()
+            || self.partial.as_ref().is_some_and(|partial| partial.is_active())
     }
 
     /// Gives back what unfinished operations held.
     pub(crate) fn release(self, memory: &mut Memory) {
         let places = self.waiting.iter().chain(&self.flying).map(|p| p.place);
-        for place in places.chain(self.receives.iter().map(|r| r.place)) {
+        let partial = self.partial.iter().flat_map(|partial| partial.places());
+        for place in places.chain(self.receives.iter().map(|r| r.place)).chain(partial) {
             memory.release(place);
         }
     }

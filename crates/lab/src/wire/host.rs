@@ -321,6 +321,8 @@ impl<'a> Host<'a> {
                     return Err(WireError::Closed { host: self.host.0, reason });
                 }
             }
+            // Of partial completion, which carries no workload.
+            Completion::Injected { .. } | Completion::Whole { .. } => {}
         }
         Ok(())
     }

@@ -108,6 +108,16 @@ pub struct Nscc {
 const _: () = assert!(size_of::<Nscc>() <= 192, "NSCC's state per connection");
 
 impl Nscc {
+    /// The same by a clock that shows so many picoseconds more.
+    pub(crate) fn shifted(self, ahead: i128) -> Nscc {
+        let shift = |time: Time| match time {
+            Time::NEVER => time,
+            Time(at) => Time((i128::from(at) + ahead).clamp(0, i128::from(u64::MAX - 1)) as u64),
+        };
+        let (last_adjust, last_decrease) = (shift(self.last_adjust), shift(self.last_decrease));
+        Nscc { last_adjust, last_decrease, quick_end: shift(self.quick_end), ..self }
+    }
+
     /// A connection that has sent nothing: the window is at its largest.
     pub fn new(config: &NsccConfig, environment: &Environment) -> Nscc {
         let packet = environment.packet.0.clamp(1, u64::from(u32::MAX)) as f64;
@@ -316,5 +326,58 @@ impl Congestion for Nscc {
 
     fn last_cut(&self) -> Cut {
         self.cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn nscc() -> Nscc {
+        let environment = Environment {
+            rate: crate::units::Rate::from_gbps(100),
+            ports: 1,
+            base_rtt: Span::from_us(10),
+            packet: Bytes(4160),
+            trimming: false,
+            uplinks: [0; 2],
+            paths_in_order: 0,
+            queue: Bytes(1_000_000),
+            packet_life: Span::from_ms(10),
+        };
+        Nscc::new(&NsccConfig::default(), &environment)
+    }
+
+    proptest! {
+        /// A window that goes from clock to clock is the window that stays with one.
+        #[test]
+        fn a_window_does_not_depend_on_the_clock_that_it_is_lent_by(
+            steps in prop::collection::vec((1u64..30, 10u64..60, any::<bool>(), 0u8..20), 1..200),
+            ahead in prop_oneof![Just(0i128), 1i128..1 << 62, (1i128..1 << 40).prop_map(|back| -back)],
+        ) {
+            let (mut stays, mut goes) = (nscc(), nscc());
+            // Late enough to look back by either clock.
+            let mut now = Time(1 << 61);
+            for (wait, rtt, marked, fate) in steps {
+                now = now + Span::from_us(wait);
+                let there = Time((i128::from(now.0) + ahead) as u64);
+                let mut lent = goes.shifted(ahead);
+                let in_flight = Bytes(100_000);
+                if fate == 0 {
+                    let lost = |now| LossSample { now, kind: LossKind::TimedOut, bytes: Bytes(4160), in_flight };
+                    stays.on_loss(&lost(now));
+                    lent.on_loss(&lost(there));
+                } else {
+                    let rtt = Span::from_us(rtt);
+                    let (rtt, bytes) = (Some(rtt), Bytes(4160));
+                    let acked = |now| AckSample { now, rtt, bytes, packets: 1, lost: None, marked, in_flight };
+                    stays.on_ack(&acked(now));
+                    lent.on_ack(&acked(there));
+                }
+                goes = lent.shifted(-ahead);
+                prop_assert_eq!(stays.window(), goes.window());
+            }
+        }
     }
 }

@@ -51,6 +51,11 @@ impl Endpoint {
         if let AnyReceiver::Partial(receiver) = &connection.receiver { Some(receiver) } else { None }
     }
 
+    fn sender(&self, id: ConnectionId) -> Option<&PartialSender> {
+        let connection = self.connections.get(self.connections.find(id)?)?;
+        if let AnyReliability::Partial(sender) = &connection.reliability { Some(sender) } else { None }
+    }
+
     /// Opens a stream for a message: `send_stream_start` of SDR-RDMA, section 3. Its i-th caller's bytes land in the peer's i-th
     /// receive. Nothing leaves until it is pushed. The message's number is what the peer learns ([`Endpoint::immediate`]).
     ///
@@ -66,6 +71,11 @@ impl Endpoint {
             sender.push(stream, chunks, again);
             Ok(())
         });
+    }
+
+    /// Is a stream open: neither ended here nor completed by the peer? What is pushed to any other one never leaves.
+    pub fn has_stream(&self, on: ConnectionId, stream: u64) -> bool {
+        self.sender(on).is_some_and(|sender| sender.is_open(stream))
     }
 
     /// No more of a stream will leave, and its slot is free: `send_stream_end`.
@@ -93,6 +103,11 @@ impl Endpoint {
     /// carries all of it.
     pub fn immediate(&self, on: ConnectionId, receive: u64) -> Option<MessageId> {
         self.receiver(on)?.message(receive)
+    }
+
+    /// Bytes of the message that a receive takes: a message may be shorter than its receive. `None` before the first packet. Ours.
+    pub fn length(&self, on: ConnectionId, receive: u64) -> Option<u64> {
+        self.receiver(on)?.length(receive)
     }
 
     /// Ends a receive, with holes or without: `recv_complete`. Nothing is written into it any more; with holes the sender is told.

@@ -50,6 +50,8 @@ pub struct PartialSender {
     waiting: VecDeque<Message>,
     /// Messages whose packets leave once, in order.
     one_shots: VecDeque<(u64, Message)>,
+    /// A stream could not begin, since no receive is posted for it as far as we know.
+    refused: bool,
     /// When to ask whether a receive has been posted, and how long to wait after that.
     ask_at: Time,
     patience: Span,
@@ -67,6 +69,7 @@ impl PartialSender {
             chunk: config.chunk,
             waiting: VecDeque::new(),
             one_shots: VecDeque::new(),
+            refused: false,
             ask_at: Time::NEVER,
             patience: first_patience,
             first_patience,
@@ -78,12 +81,24 @@ impl PartialSender {
     /// Opens a stream for a message: nothing leaves until it is pushed.
     ///
     /// # Errors
-    /// If no receive is posted for it, or its slot is taken.
+    /// If no receive is posted for it, or its slot is taken. The peer is asked after its receive until one is posted.
     pub fn begin(&mut self, message: Message) -> Result<u64, Busy> {
         if !self.waiting.is_empty() {
             return Err(Busy);
         }
+        self.refused = !self.table.is_cleared();
+        if self.refused {
+            self.want_receive();
+        }
         self.table.begin(self.stretch(message))
+    }
+
+    /// Something waits for a receive: unless it comes in time, the peer is asked.
+    fn want_receive(&mut self) {
+        if self.ask_at == Time::NEVER {
+            // At once: whoever has no time yet is told it by the first timeout.
+            self.ask_at = Time::ZERO;
+        }
     }
 
     /// All of a message as one stretch.
@@ -96,6 +111,11 @@ impl PartialSender {
     pub fn push(&mut self, sequence: u64, chunks: Range<u32>, again: bool) {
         let packet = |chunk: u32| chunk.saturating_mul(self.chunk);
         self.table.push(sequence, packet(chunks.start), packet(chunks.end), again);
+    }
+
+    /// Is a stream open: neither ended here nor completed by the peer?
+    pub fn is_open(&self, sequence: u64) -> bool {
+        self.table.stretch(sequence).is_some()
     }
 
     /// A stream ends: its slot is free.
@@ -113,7 +133,8 @@ impl PartialSender {
             self.table.push(sequence, 0, stretch.packets, false);
             self.one_shots.push_back((sequence, message));
         }
-        if self.waiting.is_empty() {
+        self.refused &= !self.table.is_cleared();
+        if self.waiting.is_empty() && !self.refused {
             (self.ask_at, self.patience) = (Time::NEVER, self.first_patience);
         }
     }
@@ -122,10 +143,7 @@ impl PartialSender {
 impl Reliability for PartialSender {
     fn open(&mut self, message: Message) {
         self.waiting.push_back(message);
-        if self.ask_at == Time::NEVER {
-            // At once: whoever has no time yet is told it by the first timeout.
-            self.ask_at = Time::ZERO;
-        }
+        self.want_receive();
         self.begin_waiting();
     }
     fn has_next(&self) -> bool {
@@ -199,9 +217,19 @@ impl Reliability for PartialSender {
 pub struct PartialReceiver {
     table: ReceiveTable,
     mtu: u32,
+    /// How long each receive and its message are, by slot.
+    lengths: Vec<Lengths>,
     /// Receives that the sender has not been told of: the first, and the one behind the last.
     untold: Range<u64>,
     letters: VecDeque<Letter>,
+}
+
+/// Bytes of a receive, and of the message that it takes.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    room: u64,
+    /// Known with the first packet.
+    message: Option<u64>,
 }
 
 impl PartialReceiver {
@@ -209,6 +237,7 @@ impl PartialReceiver {
         PartialReceiver {
             table: ReceiveTable::new(transport.mtu, config.chunk),
             mtu: transport.mtu,
+            lengths: Vec::new(),
             untold: 0..0,
             letters: VecDeque::new(),
         }
@@ -221,8 +250,18 @@ impl PartialReceiver {
     pub fn expect(&mut self, bytes: u64) -> Result<u64, Busy> {
         let packets = bytes.div_ceil(u64::from(self.mtu)).clamp(1, u64::from(u32::MAX)) as u32;
         let sequence = self.table.expect(packets)?;
+        let (slot, lengths) = (Self::slot(sequence), Lengths { room: bytes, message: None });
+        match self.lengths.get_mut(slot) {
+            Some(known) => *known = lengths,
+            // Slots are used in order.
+            None => self.lengths.push(lengths),
+        }
         self.untold.end = sequence + 1;
         Ok(sequence)
+    }
+
+    const fn slot(sequence: u64) -> usize {
+        (sequence % super::SLOTS) as usize
     }
 
     /// What has come of a receive, if it is open.
@@ -233,6 +272,12 @@ impl PartialReceiver {
     /// The sender's number for the message of a receive (SDR's user immediate), once a packet of it has come.
     pub fn message(&self, sequence: u64) -> Option<MessageId> {
         self.table.message(sequence)
+    }
+
+    /// Bytes of the message that a receive takes, once a packet of it has come.
+    pub fn length(&self, sequence: u64) -> Option<u64> {
+        self.table.progress(sequence)?;
+        self.lengths.get(Self::slot(sequence))?.message
     }
 
     /// Ends a receive, and tells the sender if there are holes. What had come; `None` if it was not open.
@@ -254,7 +299,18 @@ impl Receiver for PartialReceiver {
         if part.parity || part.plan > 0 || flags.has(Flags::TRIMMED) {
             return Ok(Arrival::default());
         }
-        let placed = self.table.place(self.table.full(part.sequence), part.packet, part.packets, part.message)?;
+        let sequence = self.table.full(part.sequence);
+        let bytes = u64::from(part.packets - 1) * u64::from(self.mtu) + u64::from(part.tail);
+        let open = self.table.progress(sequence).and_then(|_| self.lengths.get_mut(Self::slot(sequence)));
+        if let Some(lengths) = &open
+            && (bytes > lengths.room || lengths.message.is_some_and(|known| known != bytes))
+        {
+            return Err(Invalid::BeyondWindow);
+        }
+        let placed = self.table.place(sequence, part.packet, part.packets, part.message)?;
+        if let Some(lengths) = open {
+            lengths.message = Some(bytes);
+        }
         Ok(Arrival { fresh: matches!(placed, Placed::Fresh { .. }), duplicate: placed == Placed::Duplicate })
     }
     fn on_letter(&mut self, _: Time, letter: &Letter) -> Result<(), Invalid> {

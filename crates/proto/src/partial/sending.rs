@@ -74,7 +74,13 @@ impl SendTable {
     /// Is there a slot for one more, and a receive?
     #[inline]
     pub fn has_slot(&self) -> bool {
-        (self.out.len() as u64) < SLOTS && self.next_sequence() < self.cleared
+        (self.out.len() as u64) < SLOTS && self.is_cleared()
+    }
+
+    /// Has the receiver posted a receive for the next stretch?
+    #[inline]
+    pub fn is_cleared(&self) -> bool {
+        self.next_sequence() < self.cleared
     }
 
     /// Opens a stretch. Nothing of it leaves until it is pushed.

@@ -71,6 +71,23 @@ fn a_lost_clear_to_send_is_asked_for() {
     assert_eq!((pair.finished(0).len(), lost), (1, 2));
 }
 
+/// A program that streams learns of the receive, too, if the letter that tells of it is lost.
+#[test]
+fn a_lost_clear_to_send_is_asked_for_when_a_stream_was_refused() {
+    let mut pair = Pair::new(&profile());
+    pair.ends[1].expect(Time::ZERO, ONLY, 1 << 20).expect("a slot");
+    pair.run(&mut |_, _, packet| match packet.header {
+        Header::Letter(Letter::Clear { .. }) => vec![],
+        _ => vec![Span::ZERO],
+    });
+    let message = Message { id: MessageId(5), bytes: 4096 };
+    assert_eq!(pair.ends[0].begin_stream(pair.now, ONLY, message), Err(Busy));
+    pair.run(&mut faithful);
+    assert!(pair.ends[0].begin_stream(pair.now, ONLY, message).is_ok());
+    pair.run(&mut faithful);
+    assert!(!pair.step(Time::NEVER, &mut faithful), "nothing is asked for any more");
+}
+
 #[test]
 fn holes_stay_until_chunks_are_pushed_again_and_a_receive_may_end_with_them() {
     let mut pair = Pair::new(&profile());
@@ -78,6 +95,7 @@ fn holes_stay_until_chunks_are_pushed_again_and_a_receive_may_end_with_them() {
     pair.run(&mut faithful);
     let stream = pair.ends[0].begin_stream(pair.now, ONLY, Message { id: MessageId(5), bytes: 64 * 4096 });
     let stream = stream.expect("a receive is posted");
+    assert!(pair.ends[0].has_stream(ONLY, stream));
     pair.ends[0].push_stream(pair.now, ONLY, stream, 0..4, false);
     pair.run(&mut |_, _, packet| match packet.header {
         Header::Part(part) if part.packet == 20 => vec![],
@@ -98,9 +116,10 @@ fn holes_stay_until_chunks_are_pushed_again_and_a_receive_may_end_with_them() {
         pair.letters(1).any(|(_, letter)| letter == Letter::Over { sequence: 0, whole: false }),
         "the sender learns that nothing more is wanted"
     );
+    assert!(!pair.ends[0].has_stream(ONLY, stream), "its stream is over");
     pair.ends[0].push_stream(pair.now, ONLY, stream, 1..2, true);
     pair.run(&mut faithful);
-    assert_eq!(pair.stats(0).retransmitted, 16, "its stream is over");
+    assert_eq!(pair.stats(0).retransmitted, 16, "nothing of it leaves any more");
 }
 
 #[test]
@@ -119,15 +138,16 @@ fn slots_run_out_and_nothing_is_overwritten() {
 #[test]
 fn what_makes_no_sense_is_counted_and_stored_nowhere() {
     let mut pair = Pair::new(&profile());
-    let receive = pair.ends[1].expect(Time::ZERO, ONLY, 10 * 4096).expect("a slot");
+    let receive = pair.ends[1].expect(Time::ZERO, ONLY, 9 * 4096 + 50).expect("a slot");
     let odd = [
         ("a short packet in the middle", {
-            let mut packet = part(0, 1, 3, 10, 4096);
+            let mut packet = part(0, 1, 3, 10, 50);
             let Header::Part(part) = &mut packet.header else { unreachable!("a part") };
             part.length = 100;
             packet
         }),
-        ("a packet behind the message's end", part(0, 1, 10, 10, 4096)),
+        ("a packet behind the message's end", part(0, 1, 10, 10, 50)),
+        ("a message a byte longer than its receive", part(0, 1, 0, 10, 51)),
         ("a message longer than its receive", part(0, 1, 0, 11, 4096)),
         ("a message without packets", part(0, 1, 0, 0, 0)),
         ("a tail longer than a packet", part(0, 1, 0, 10, 5000)),
@@ -137,9 +157,14 @@ fn what_makes_no_sense_is_counted_and_stored_nowhere() {
         assert_eq!(pair.stats(1).invalid, count as u64 + 1, "{what}");
     }
     let untouched = pair.ends[1].progress(ONLY, receive).expect("it is open");
-    assert_eq!(untouched.packets_present(), 0);
-    assert_eq!(pair.inject(1, &part(0, 1, 3, 10, 4096)), Handled::Fresh);
-    for (what, packet) in [("another message", part(0, 2, 4, 10, 4096)), ("another length", part(0, 1, 4, 9, 4096))] {
+    assert_eq!((untouched.packets_present(), pair.ends[1].length(ONLY, receive)), (0, None));
+    assert_eq!(pair.inject(1, &part(0, 1, 3, 10, 49)), Handled::Fresh);
+    assert_eq!(pair.ends[1].length(ONLY, receive), Some(9 * 4096 + 49));
+    for (what, packet) in [
+        ("another message", part(0, 2, 4, 10, 49)),
+        ("another length", part(0, 1, 4, 9, 49)),
+        ("another length by a byte", part(0, 1, 4, 10, 48)),
+    ] {
         assert_eq!(pair.inject(1, &packet), Handled::Here, "{what} in the same slot");
     }
     for (what, packet) in [("nothing is expected there", part(1, 1, 0, 1, 5)), ("far away", part(1 << 25, 1, 0, 1, 5))]

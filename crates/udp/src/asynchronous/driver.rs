@@ -137,8 +137,8 @@ impl Driver {
                     self.end(connection, Ending::Peer(Reason::Unheeded));
                 }
             }
-            // Futures wait for operations; nobody here waits for letters.
-            Completion::Letter { .. } => {}
+            // Futures wait for operations; nobody here waits for letters, and programs that repair by themselves drive a node.
+            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {
                 Some(done) => drop(done.give(Err(AsyncError::Closed(reason)))),
                 None => self.end(connection, Ending::Peer(reason)),

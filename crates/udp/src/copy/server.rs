@@ -180,7 +180,10 @@ impl Serving<'_> {
                 }
                 false
             }
-            Completion::Letter { .. } | Completion::Connected { .. } => false,
+            Completion::Letter { .. }
+            | Completion::Injected { .. }
+            | Completion::Whole { .. }
+            | Completion::Connected { .. } => false,
         };
         if broken {
             self.end(node, connection, Reason::Violation, tell);

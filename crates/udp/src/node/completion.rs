@@ -44,6 +44,26 @@ pub enum Completion {
         /// What the posting call returned.
         operation: Operation,
     },
+    /// All packets of a one-shot have left ([`crate::Node::send_once`]): its bytes may change. Whether they arrive, nobody here knows. On
+    /// one connection one-shots leave in the order of posting.
+    Injected {
+        /// On this connection.
+        connection: Connection,
+        /// What the posting call returned.
+        operation: Operation,
+    },
+    /// Every packet of the message that a receive takes is there ([`crate::Node::expect`]). The receive stays open until it is completed;
+    /// if that has happened already, this comes nevertheless.
+    Whole {
+        /// On this connection.
+        connection: Connection,
+        /// What the posting call returned.
+        receive: u64,
+        /// The sender's number for the message.
+        immediate: u32,
+        /// How many bytes it has.
+        bytes: u64,
+    },
     /// A receive of ours is filled. In the order of posting.
     Received {
         /// On this connection.

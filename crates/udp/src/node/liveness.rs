@@ -58,7 +58,7 @@ impl Node {
     pub(super) fn join_watches(&mut self, now: Time) {
         while let Some((member, watch)) = self.watches.joins.pop() {
             if let Some(State::Open(session)) = &mut self.slots[member as usize].state {
-                session.join(now, &mut self.watches, watch);
+                session.join(now, &mut self.watches, &mut self.windows, watch);
                 self.make_ready(member);
             }
         }

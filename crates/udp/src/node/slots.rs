@@ -84,6 +84,7 @@ impl Node {
         self.memory.revoke_all(connection);
         let mut known = true;
         if let State::Open(mut session) = state {
+            session.leave_window(&mut self.windows);
             self.watches.leave(session.watch, index as u32, session.counted);
             known = session.confirmed;
             if !known {
@@ -110,6 +111,13 @@ impl Node {
         let slot = &mut self.slots[index as usize];
         if !std::mem::replace(&mut slot.ready, true) {
             self.ready.push_back(index);
+        }
+    }
+
+    /// Connections whose turn has come in a window that they share work in the next turn.
+    pub(super) fn wake_waiting(&mut self) {
+        while let Some(index) = self.windows.take_woken() {
+            self.make_ready(index);
         }
     }
 

@@ -283,6 +283,7 @@ impl Node {
                         if session.wants_transmit() {
                             self.make_ready(slot);
                         }
+                        self.wake_waiting();
                         return sent;
                     }
                 }

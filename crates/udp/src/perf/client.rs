@@ -255,7 +255,7 @@ impl Run {
                     self.finish(node, i)?;
                 }
             }
-            Completion::Letter { .. } => {}
+            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Closed { connection, reason } => {
                 if of(&self.streams, connection).is_some() {
                     return Err(PerfError::Closed(reason));

@@ -227,7 +227,7 @@ impl Server {
                     write_back(node, connection, client, None);
                 }
             }
-            Completion::Letter { .. } => {}
+            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Closed { connection, reason } => {
                 self.promised -= leave(node, self.clients.remove(&connection));
                 tell(Served::Gone(reason));

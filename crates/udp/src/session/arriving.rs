@@ -65,7 +65,13 @@ impl Session {
                 Ok(packet) if !packet.header.has_payload() => {
                     // What is marked is the way of data; acknowledgements have no say.
                     let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
-                    self.endpoint.handle_packet(now, &complete(packet, sealed, flags, body.len()));
+                    let packet = complete(packet, sealed, flags, body.len());
+                    let shares = self.borrow_window(around);
+                    self.endpoint.handle_packet(now, &packet);
+                    if shares {
+                        self.return_window(around);
+                        around.windows.wake(self.watch);
+                    }
                 }
                 _ => self.counters.malformed += 1,
             },
@@ -101,11 +107,16 @@ impl Session {
             self.counters.malformed += 1;
             return Ok(());
         };
+        let rest = &body[wire::header_bytes(self.format, &packet)..];
+        let flags = Flags::NONE.with_if(marked, Flags::CE);
+        if self.is_partial() {
+            self.handle_part(around, plane, &complete(packet, sealed, flags, body.len()), rest);
+            return Ok(());
+        }
         let Some(piece) = Piece::of(&packet.header, self.mtu) else {
             self.counters.malformed += 1;
             return Ok(());
         };
-        let rest = &body[wire::header_bytes(self.format, &packet)..];
         let Ok(descriptor) = Descriptor::decode(rest) else {
             self.counters.malformed += 1;
             return Ok(());
@@ -115,7 +126,6 @@ impl Session {
             self.counters.malformed += 1;
             return Ok(());
         }
-        let flags = Flags::NONE.with_if(marked, Flags::CE);
         let handled = self.endpoint.handle_packet(around.now, &complete(packet, sealed, flags, body.len()));
         if handled != Handled::Fresh {
             // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
@@ -190,6 +200,7 @@ impl Session {
         let connection = self.handle;
         while let Some(event) = self.endpoint.poll_event() {
             match event {
+                Event::Sent { .. } if self.is_partial() => self.handle_injected(around),
                 Event::Sent { message, .. } => {
                     assert!(message.0 == self.first, "messages finish in the order of posting");
                     let Some(posted) = self.flying.pop_front() else { unreachable!("the engine finishes what it has") };

@@ -1,5 +1,7 @@
 //! A peer that has the keys and means harm: what it says is genuine, and leads nowhere.
 
+mod partial;
+
 use super::*;
 use crate::config::Protection;
 use crate::error::Reason;
@@ -24,6 +26,7 @@ struct Peer {
     key: u64,
     now: Time,
     watches: Watches,
+    windows: Windows,
 }
 
 const INBOX: usize = 4_096;
@@ -61,7 +64,20 @@ impl Peer {
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let completions = VecDeque::new();
         let format = profile.wire;
-        Peer { session, memory, planes, completions, sealer, from, format, inbox, key, now: Time::ZERO, watches }
+        Peer {
+            session,
+            memory,
+            planes,
+            completions,
+            sealer,
+            from,
+            format,
+            inbox,
+            key,
+            now: Time::ZERO,
+            watches,
+            windows: Windows::default(),
+        }
     }
 
     fn says(&mut self, kind: Kind, body: &[u8]) -> Result<(), Reason> {
@@ -81,6 +97,7 @@ impl Peer {
             memory: &mut self.memory,
             completions: &mut self.completions,
             watches: &mut self.watches,
+            windows: &mut self.windows,
         };
         self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
     }
@@ -95,26 +112,32 @@ impl Peer {
         descriptor: Descriptor,
         payload: &[u8],
     ) -> Result<(), Reason> {
+        let header = Header::Data(Data {
+            psn: Psn::new(psn),
+            message: MessageId(message),
+            offset: Offset::new(offset),
+            length: payload.len() as u16,
+            wait: Wait::default(),
+        });
+        let mut body = self.encoded(Flags::NONE.with_if(last, Flags::LAST), header);
+        descriptor.encode(&mut body);
+        body.extend_from_slice(payload);
+        self.says(Kind::Data, &body)
+    }
+
+    fn encoded(&self, flags: Flags, header: Header) -> Vec<u8> {
         let packet = Packet {
             source: HostId(0),
             destination: HostId(0),
             connection: ConnectionId(0),
             path: PathId(0),
             size: 0,
-            flags: Flags::NONE.with_if(last, Flags::LAST),
-            header: Header::Data(Data {
-                psn: Psn::new(psn),
-                message: MessageId(message),
-                offset: Offset::new(offset),
-                length: payload.len() as u16,
-                wait: Wait::default(),
-            }),
+            flags,
+            header,
         };
         let mut body = Vec::new();
         wire::encode(self.format, &packet, &mut body).expect("it fits");
-        descriptor.encode(&mut body);
-        body.extend_from_slice(payload);
-        self.says(Kind::Data, &body)
+        body
     }
 
     fn write(&self, start: u64) -> Descriptor {
@@ -241,7 +264,8 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
         let routes = Routes::default();
         let (now, planes) = (peer.now, &mut peer.planes);
         let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
-        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches };
+        let windows = &mut peer.windows;
+        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches, windows };
         while let Some(watch) = around.watches.pop(now) {
             assert!(matches!(around.watches.judge(now, watch), Found::Due(1)), "it lives");
             let number = around.watches.ping(now, watch, 0);

@@ -6,7 +6,7 @@ use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
-use strandway_proto::packet::Flags;
+use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
 impl Session {
@@ -23,21 +23,29 @@ impl Session {
         }
         self.excuse(now, absence);
         self.doubt(around)?;
+        let shares = self.borrow_window(around);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
-        let mut sent = 0;
+        let mut may_send = !shares || self.may_send(around);
+        let (mut sent, mut hindered) = (0, false);
         while sent < self.turn && self.endpoint.wants_transmit() {
             let free = self.free(around.planes);
+            let endpoint = &self.endpoint;
+            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            hindered = free == 0 || paced;
             if free == 0 {
                 break;
             }
-            let endpoint = &self.endpoint;
-            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
-            let data = if paced { 0 } else { free };
+            let data = if paced || !(may_send || endpoint.has_urgent(ONLY)) { 0 } else { free };
             let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
             self.send_packet(around, &packet);
             sent += 1;
+            may_send &= !shares || !self.ends_turn();
+        }
+        if shares {
+            self.return_window(around);
+            self.end_work(around, hindered || sent == self.turn);
         }
         if self.credits_told != self.granted() {
             // Nothing carried the news of new receives: tell it.
@@ -66,11 +74,18 @@ impl Session {
         match Piece::of(&packet.header, self.mtu) {
             Some(piece) => {
                 let header = self.header(Kind::Data, packet.path);
-                let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
-                posted.descriptor.encode(&mut transport);
+                let place = match (&self.partial, &packet.header) {
+                    // Its header says where it belongs.
+                    (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
+                    _ => {
+                        let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
+                        posted.descriptor.encode(&mut transport);
+                        posted.place
+                    }
+                };
                 let payload = match (&piece.parity, &mut self.codes) {
-                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(posted.place), part),
-                    _ => around.memory.read(posted.place, piece.offset, piece.length),
+                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
+                    _ => around.memory.read(place, piece.offset, piece.length),
                 };
                 let sealer = &mut self.sealer;
                 let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
@@ -151,7 +166,7 @@ impl Session {
 
     /// Does it have packets to send that no plane takes at present?
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.endpoint.wants_transmit()
+        self.endpoint.wants_control() || (self.endpoint.wants_transmit() && !self.waits_for_turn)
     }
 
     /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.

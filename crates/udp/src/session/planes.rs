@@ -7,6 +7,7 @@ use crate::error::Reason;
 use crate::frame::{Kind, PROOF};
 use crate::plane::Plane;
 use crate::watch::{PINGS, Watches};
+use crate::windows::Windows;
 use std::net::SocketAddrV6;
 use strandway_proto::{PathId, Span, Time};
 
@@ -132,6 +133,7 @@ impl Session {
         {
             self.sides[plane].peer = Some(candidate.at);
             let member = (self.handle.index, self.counted);
+            self.leave_window(around.windows);
             self.watch = around.watches.handle_move(now, self.watch, member, plane, &self.peers());
             return self.adopt(around.now, around.watches);
         }
@@ -150,11 +152,12 @@ impl Session {
     }
 
     /// The peer's node turned out to be that of another watch.
-    pub(crate) fn join(&mut self, now: Time, watches: &mut Watches, watch: u32) {
+    pub(crate) fn join(&mut self, now: Time, watches: &mut Watches, windows: &mut Windows, watch: u32) {
         let peers = self.peers();
         if self.watch == watch || !watches.get(watch).is_some_and(|one| one.fits(&peers)) {
             return;
         }
+        self.leave_window(windows);
         watches.leave(self.watch, self.handle.index, self.counted);
         watches.join(now, watch, self.handle.index, self.counted);
         watches.learn(watch, &peers);

@@ -121,6 +121,7 @@ proptest! {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![None, None],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
+        let mut windows = Windows::default();
         let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let place = memory.place(buffer, &theirs).expect("within");
@@ -175,7 +176,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches };
+                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO).is_ok();
             let all = memory.bytes(buffer).expect("registered");
@@ -228,6 +229,7 @@ proptest! {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![Some(from)],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
+        let mut windows = Windows::default();
         let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
@@ -252,7 +254,7 @@ proptest! {
         let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
-            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches };
+            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }

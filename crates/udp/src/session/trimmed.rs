@@ -20,7 +20,12 @@ impl Session {
         let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp));
         let Some(above @ (0 | 1)) = above else { return false };
         // A path that does not exist would leave the answer waiting for ever.
-        if sealed.kind != Kind::Data || !self.confirmed || usize::from(sealed.path.port()) >= self.sides.len() {
+        // On a connection that repairs nothing, what is cut is lost.
+        if sealed.kind != Kind::Data
+            || self.is_partial()
+            || !self.confirmed
+            || usize::from(sealed.path.port()) >= self.sides.len()
+        {
             return false;
         }
         let body = &datagram[HEADER..];

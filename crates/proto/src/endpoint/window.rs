@@ -1,0 +1,117 @@
+//! A congestion window that connections of several endpoints share: for worlds with an endpoint per connection.
+//!
+//! Within an endpoint, [`super::contexts`] does this by itself. Here the world keeps the window, and knows which connections lead to one
+//! host: it lends the window to a connection before what the window matters to ([`Endpoint::handle_packet`] with an acknowledgement,
+//! [`Endpoint::handle_timeout`], [`Endpoint::poll_transmit`]), and takes it back after that. It also says whose turn it is.
+
+use super::Endpoint;
+use crate::congestion::Nscc;
+use crate::packet::ConnectionId;
+use crate::units::Time;
+
+/// One window for connections of several endpoints to one host.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedWindow {
+    congestion: Nscc,
+    /// Wire bytes in flight, all members together.
+    in_flight: u64,
+    is_open: bool,
+}
+
+impl SharedWindow {
+    /// Had it room for a packet when it was taken back last?
+    pub const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Wire bytes that its members have in flight together.
+    pub const fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// A connection shares it from now on that has so many wire bytes in flight.
+    pub const fn join(&mut self, share: u64) {
+        self.in_flight += share;
+    }
+
+    /// A connection does so no longer, or is closed. `share`: what [`Endpoint::take_window`] gave last.
+    pub const fn leave(&mut self, share: u64) {
+        self.in_flight -= share;
+        self.is_open = true;
+    }
+}
+
+impl Endpoint {
+    /// Does a connection's profile have one window per destination?
+    pub fn shares_window(&self, on: ConnectionId) -> bool {
+        let slot = self.connections.find(on);
+        slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.kind().shares_window)
+    }
+
+    /// A window as this connection has it, for others to share; nobody has anything in flight in it. `None` if its profile shares none.
+    /// `ahead`: picoseconds by which the connection's clock is ahead of the window's.
+    pub fn window_to_share(&mut self, on: ConnectionId, ahead: i128) -> Option<SharedWindow> {
+        let slot = self.connections.find(on)?;
+        let connection = self.connections.get_mut(slot).filter(|connection| connection.kind().shares_window)?;
+        let congestion = connection.nscc()?.shifted(-ahead);
+        Some(SharedWindow { congestion, in_flight: 0, is_open: true })
+    }
+
+    /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: what that gave last, or
+    /// [`SharedWindow::join`] was told; `ahead` as above.
+    pub fn lend_window(&mut self, now: Time, on: ConnectionId, window: &SharedWindow, share: u64, ahead: i128) {
+        let Some(slot) = self.connections.find(on) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let sharing = connection.sharing.get_or_insert_default();
+        (sharing.beside, sharing.lent) = (window.in_flight - share, true);
+        if let Some(nscc) = connection.nscc() {
+            *nscc = window.congestion.shifted(ahead);
+        }
+        connection.read_window();
+        // There may be room by now.
+        self.settle(now, slot as u32);
+    }
+
+    /// Takes back what [`Endpoint::lend_window`] gave, as the connection leaves it. Gives the wire bytes that it has in flight itself.
+    pub fn take_window(&mut self, on: ConnectionId, window: &mut SharedWindow, ahead: i128) -> u64 {
+        let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
+        let Some(connection) = connection else { return 0 };
+        window.in_flight = connection.in_flight().0;
+        window.is_open = connection.window_open();
+        if let Some(nscc) = connection.nscc() {
+            window.congestion = nscc.shifted(-ahead);
+        }
+        if let Some(sharing) = &mut connection.sharing {
+            sharing.beside = 0;
+        }
+        connection.own_in_flight()
+    }
+
+    /// A connection's window is its own again, as it was when it was lent last.
+    pub fn keep_window(&mut self, on: ConnectionId) {
+        let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
+        if let Some(sharing) = connection.and_then(|connection| connection.sharing.as_mut()) {
+            sharing.lent = false;
+        }
+    }
+
+    /// Has a connection something to send, window permitting?
+    pub fn has_next(&self, on: ConnectionId) -> bool {
+        let slot = self.connections.find(on);
+        slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.has_next())
+    }
+
+    /// Has a connection something to send that waits for no window and no turn?
+    pub fn has_urgent(&self, on: ConnectionId) -> bool {
+        let slot = self.connections.find(on);
+        slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.wants_at_once())
+    }
+
+    /// Is the connection between two turns? A turn is as long as what the receiver acknowledges at once, and its last packet asks for
+    /// that.
+    pub fn is_between_turns(&self, on: ConnectionId) -> bool {
+        let slot = self.connections.find(on);
+        let sharing = slot.and_then(|slot| self.connections.get(slot)).and_then(|one| one.sharing.as_ref());
+        sharing.is_none_or(|sharing| sharing.turn_left == 0)
+    }
+}

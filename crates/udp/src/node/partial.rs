@@ -1,0 +1,159 @@
+//! The calls of partial completion: for programs that see to what is lost by themselves.
+
+use super::{Connection, Node, Operation, State};
+use crate::error::Error;
+use crate::memory::{Memory, Region};
+use crate::session::Session;
+use std::ops::Range;
+use strandway_proto::Time;
+use strandway_proto::partial::Progress;
+
+/// Partial completion (SDR-RDMA, section 3), on connections whose reliability is `partial`; on any other one these calls fail with
+/// [`Error::OnlyPartial`], as [`Node::send`], [`Node::write`] and [`Node::recv`] do here with [`Error::IsPartial`].
+///
+/// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged and nothing
+/// repeated: the receiver's program looks at bitmaps while packets come, tells the sender's program by [`Node::send_letter`] what to
+/// push again, and ends the receive when it likes. In the order in which a caller makes them:
+///
+/// | SDR's call | receiver | sender |
+/// |---|---|---|
+/// | `mr_reg` | [`Node::register`] | [`Node::register`] |
+/// | `recv_post` | [`Node::expect`] | |
+/// | `send_stream_start`, `send_stream_continue`, `send_stream_end` | | [`Node::begin_stream`], [`Node::push_stream`], [`Node::end_stream`] |
+/// | `send_post`, `send_poll` | | [`Node::send_once`], [`Completion::Injected`](crate::Completion::Injected) |
+/// | `recv_bitmap_get`, `recv_imm_get` | [`Node::progress`], [`Node::arriving`] | |
+/// | `recv_complete` | [`Node::complete`] | |
+///
+/// A program of fifty lines that repairs by itself is in `examples/own-repair`.
+impl Node {
+    /// Posts the next receive into a range of a region, and tells the peer that it may send. Gives the receive's number. Packets are
+    /// written into the range from now on until [`Node::complete`]; the range is as long as a message may be, and no packet of a longer
+    /// one is written.
+    ///
+    /// # Errors
+    /// [`Error::NoSlot`] if the receive 1,024 before is open. Here and below: [`Error::OnlyPartial`], or if the connection is not
+    /// established; with a range, if it is not within its region.
+    pub fn expect(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<u64, Error> {
+        let place = self.memory.place(region, &range)?;
+        self.call_partial(connection, |session, memory, now| session.expect(now, memory, place))
+    }
+
+    /// Which packets and chunks of a receive have come, as of the last turn of the node: bytes and bits change in [`Node::poll`] and
+    /// [`Node::wait`] only. A packet carries [`Config::payload`](crate::Config::payload) bytes, the last one the rest; how many make a chunk
+    /// says the profile. Before the first packet it counts the packets of the receive, from then on those of its message.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] if the receive is not open.
+    pub fn progress(&self, connection: Connection, receive: u64) -> Result<&Progress, Error> {
+        self.session(connection)?.progress(receive)
+    }
+
+    /// The message that a receive takes: the sender's number for it (SDR's user immediate) and its bytes. `None` before its first packet.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] if the receive is not open.
+    pub fn arriving(&self, connection: Connection, receive: u64) -> Result<Option<(u32, u64)>, Error> {
+        self.session(connection)?.arriving(receive)
+    }
+
+    /// Ends a receive, with holes or without, and gives what had come. From now on nothing is written into its range, whatever is still on
+    /// its way. If there are holes, the peer is told, and its stream ends.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] if the receive is not open.
+    pub fn complete(&mut self, connection: Connection, receive: u64) -> Result<Progress, Error> {
+        self.call_partial(connection, |session, memory, now| session.complete(now, memory, receive))
+    }
+
+    /// Opens a stream for a message: a range of a region of ours. Gives the stream's number. Nothing leaves until it is pushed.
+    /// `immediate` is for the peer's program.
+    ///
+    /// # Errors
+    /// [`Error::NoSlot`] if the peer has posted no receive for it (if its word was lost, it is asked), one-shots wait, or the stream 1,024
+    /// before is open: try again later.
+    pub fn begin_stream(
+        &mut self,
+        connection: Connection,
+        region: Region,
+        range: Range<usize>,
+        immediate: u32,
+    ) -> Result<u64, Error> {
+        let place = self.memory.place(region, &range)?;
+        self.call_partial(connection, |session, memory, now| session.begin_stream(now, memory, place, immediate))
+    }
+
+    /// These chunks of a stream are to leave; those that go `again` leave before what is new. Chunks that do not exist are left out, so
+    /// `0..u32::MAX` is all of them. Bytes are read when their packet leaves.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] if the stream has ended, here or because the peer has completed its receive.
+    pub fn push_stream(
+        &mut self,
+        connection: Connection,
+        stream: u64,
+        chunks: Range<u32>,
+        again: bool,
+    ) -> Result<(), Error> {
+        self.call_partial(connection, |session, _, now| session.push_stream(now, stream, chunks, again))
+    }
+
+    /// Is a stream open: neither ended here nor completed with holes by the peer?
+    ///
+    /// # Errors
+    /// If the connection is not established.
+    pub fn has_stream(&self, connection: Connection, stream: u64) -> Result<bool, Error> {
+        self.session(connection)?.has_stream(stream)
+    }
+
+    /// Nothing more of a stream will leave, not even what was pushed and has not. Its region may be given back. To be called for each
+    /// stream, also if the peer has ended it.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] if it was ended before.
+    pub fn end_stream(&mut self, connection: Connection, stream: u64) -> Result<(), Error> {
+        self.call_partial(connection, |session, memory, now| session.end_stream(now, memory, stream))
+    }
+
+    /// Sends a range of a region once, into the next receive of the peer, and waits for that receive. [`Completion::Injected`] follows when
+    /// its last packet has left.
+    ///
+    /// [`Completion::Injected`]: crate::Completion::Injected
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if as many are unfinished as the configuration allows.
+    pub fn send_once(
+        &mut self,
+        connection: Connection,
+        region: Region,
+        range: Range<usize>,
+        immediate: u32,
+    ) -> Result<Operation, Error> {
+        let place = self.memory.place(region, &range)?;
+        let (operation, limit) = (Operation(self.operations), self.config.operations_max);
+        self.call_partial(connection, |session, memory, now| {
+            if session.posted() >= limit {
+                return Err(Error::Busy { limit });
+            }
+            session.post_once(now, memory, operation, place, immediate)
+        })?;
+        self.operations += 1;
+        Ok(operation)
+    }
+
+    /// What a call does with its connection, which then has something to do in the next turn.
+    fn call_partial<T>(
+        &mut self,
+        connection: Connection,
+        act: impl FnOnce(&mut Session, &mut Memory, Time) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.session(connection)?;
+        let now = self.clock.now();
+        let Some(State::Open(session)) = &mut self.slots[connection.index as usize].state else {
+            return Err(Error::NotConnected);
+        };
+        self.latest = now;
+        let done = act(session, &mut self.memory, now)?;
+        self.make_ready(connection.index);
+        Ok(done)
+    }
+}

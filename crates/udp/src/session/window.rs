@@ -1,0 +1,80 @@
+//! A session's part in a window that it shares with other connections to its peer.
+
+use super::{ONLY, Session, Surroundings};
+use crate::windows::{Turn, Windows};
+
+impl Session {
+    /// Takes the window that it shares into its hands, if it shares one; to be given back ([`Session::return_window`]).
+    #[inline]
+    pub(super) fn borrow_window(&mut self, around: &mut Surroundings<'_>) -> bool {
+        self.shares_window && self.borrow(around)
+    }
+
+    fn borrow(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if self.share.is_none() {
+            if around.watches.is_alone(self.watch) {
+                return false;
+            }
+            // The first one that works brings the window, those after it what they have in flight.
+            let (share, origin) = (self.endpoint.in_flight(ONLY).0, self.origin);
+            let endpoint = &mut self.endpoint;
+            let begin = || endpoint.window_to_share(ONLY, 0).expect("its profile shares windows");
+            around.windows.join(self.watch, share, origin, begin);
+            self.share = Some(share);
+        }
+        let (Some(share), Some(shared)) = (self.share, around.windows.get_mut(self.watch)) else { return false };
+        let ahead = shared.origin - self.origin;
+        self.endpoint.lend_window(around.now, ONLY, &shared.window, share, ahead);
+        true
+    }
+
+    /// Gives back what [`Session::borrow_window`] took.
+    pub(super) fn return_window(&mut self, around: &mut Surroundings<'_>) {
+        let Some(shared) = around.windows.get_mut(self.watch) else { return };
+        let ahead = shared.origin - self.origin;
+        self.share = Some(self.endpoint.take_window(ONLY, &mut shared.window, ahead));
+        if around.watches.is_alone(self.watch) {
+            // The others are gone: the window is its own again.
+            self.leave_window(around.windows);
+        }
+    }
+
+    /// It shares no window any more: it ends, or turned out to lead elsewhere.
+    pub(crate) fn leave_window(&mut self, windows: &mut Windows) {
+        if let Some(share) = self.share.take() {
+            windows.leave(self.watch, self.handle.index, share);
+            self.endpoint.keep_window(ONLY);
+            self.waits_for_turn = false;
+        }
+    }
+
+    /// May it send data: is it alone with its window, or is it its turn?
+    pub(super) fn may_send(&self, around: &mut Surroundings<'_>) -> bool {
+        self.share.is_none() || around.windows.get_mut(self.watch).is_none_or(|one| one.may_send(self.handle.index))
+    }
+
+    /// A packet has left. Do others have their turn now? Turns are full batches, and of the engine's, whose ends are acknowledged at once.
+    pub(super) fn ends_turn(&mut self) -> bool {
+        self.turn_sent += 1;
+        2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY)
+    }
+
+    /// It has sent what it could; `hindered`: it would have sent more but for sockets and pacing.
+    pub(super) fn end_work(&mut self, around: &mut Surroundings<'_>, hindered: bool) {
+        let over = 2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY);
+        let Some(shared) = around.windows.get_mut(self.watch) else { return };
+        let turn = if !self.endpoint.has_next(ONLY) {
+            Turn::Done
+        } else if over || (shared.window.is_open() && !hindered) {
+            Turn::Over
+        } else {
+            Turn::Kept
+        };
+        if turn != Turn::Kept {
+            self.turn_sent = 0;
+        }
+        shared.note(self.handle.index, turn);
+        self.waits_for_turn = turn != Turn::Done && !(hindered && shared.may_send(self.handle.index));
+        around.windows.wake(self.watch);
+    }
+}

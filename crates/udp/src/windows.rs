@@ -1,0 +1,156 @@
+//! Congestion windows that connections with one peer node share, and whose turn it is to send in them.
+//!
+//! A profile may have one window per destination (`mrc`: NSCC with `per_destination`). Each connection has an endpoint of its own here,
+//! so the window rests with the node and is lent to the connection that works. While it is full, connections that have something to
+//! send wait in a queue. The first of them has the turn, until it has sent as much as its peer acknowledges at once.
+
+use std::collections::{HashMap, VecDeque};
+use strandway_proto::SharedWindow;
+
+/// The window of one peer.
+pub(crate) struct Shared {
+    pub(crate) window: SharedWindow,
+    /// What the node's clock shows when the window's is zero.
+    pub(crate) origin: i128,
+    members: u32,
+    /// Slots of connections that have something to send, in the order of their turns.
+    waiting: VecDeque<u32>,
+}
+
+/// The windows of a node, by the number of the peer's watch.
+#[derive(Default)]
+pub(crate) struct Windows {
+    shared: HashMap<u32, Shared>,
+    /// Slots of connections whose turn has come.
+    woken: Vec<u32>,
+}
+
+impl Windows {
+    /// The window of a peer, if it is shared.
+    pub(crate) fn get_mut(&mut self, watch: u32) -> Option<&mut Shared> {
+        self.shared.get_mut(&watch)
+    }
+
+    /// A connection shares the window of a peer from now on, with so many bytes in flight: that of others, or else `begin`.
+    pub(crate) fn join(&mut self, watch: u32, share: u64, origin: i128, begin: impl FnOnce() -> SharedWindow) {
+        let shared = self.shared.entry(watch).or_insert_with(|| {
+            let (window, waiting) = (begin(), VecDeque::new());
+            Shared { window, origin, members: 0, waiting }
+        });
+        shared.members += 1;
+        shared.window.join(share);
+    }
+
+    /// A connection shares it no longer, or has ended.
+    pub(crate) fn leave(&mut self, watch: u32, slot: u32, share: u64) {
+        let Some(shared) = self.shared.get_mut(&watch) else { return };
+        shared.members -= 1;
+        shared.window.leave(share);
+        shared.waiting.retain(|&other| other != slot);
+        if shared.members == 0 {
+            self.shared.remove(&watch);
+        } else {
+            self.wake(watch);
+        }
+    }
+
+    /// If a window has room, the first connection that waits for it is to work.
+    pub(crate) fn wake(&mut self, watch: u32) {
+        if let Some(shared) = self.shared.get(&watch)
+            && shared.window.is_open()
+            && let Some(&first) = shared.waiting.front()
+        {
+            self.woken.push(first);
+        }
+    }
+
+    /// A connection whose turn has come.
+    pub(crate) fn take_woken(&mut self) -> Option<u32> {
+        self.woken.pop()
+    }
+}
+
+/// What a connection did with its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It has nothing more to send.
+    Done,
+    /// It goes on when there is room, before all others.
+    Kept,
+    /// It has more to send, after all others.
+    Over,
+}
+
+impl Shared {
+    /// May this connection send now: does nobody else come before it?
+    pub(crate) fn may_send(&self, slot: u32) -> bool {
+        self.waiting.front().is_none_or(|&first| first == slot)
+    }
+
+    /// A connection has worked.
+    pub(crate) fn note(&mut self, slot: u32, turn: Turn) {
+        let is_first = self.waiting.front() == Some(&slot);
+        match turn {
+            Turn::Done => self.waiting.retain(|&other| other != slot),
+            Turn::Over if is_first => self.waiting.rotate_left(1),
+            Turn::Kept | Turn::Over if self.waiting.contains(&slot) => {}
+            Turn::Kept | Turn::Over => self.waiting.push_back(slot),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use strandway_proto::rng::{Random, StreamKind};
+    use strandway_proto::{ConnectionId, Endpoint, HostId, OpenConnection, Time};
+
+    fn window() -> SharedWindow {
+        let config = crate::Config::new(&[7; 32]).and_then(|config| config.profile("mrc")).expect("a preset");
+        let profile = Arc::new(config.wire_profile());
+        let environment = config.environment_over(config.rate, config.base_rtt, &profile, 1 << 20);
+        let mut endpoint = Endpoint::new(HostId(0));
+        let random = Random::new(1, StreamKind::Connection, 0);
+        let (peer, peer_connection) = (HostId(1), Some(ConnectionId(0)));
+        endpoint.open(Time::ZERO, OpenConnection { profile, environment, peer, peer_connection, random });
+        endpoint.window_to_share(ConnectionId(0), 0).expect("it shares its window")
+    }
+
+    #[test]
+    fn turns_go_round_and_nobody_waits_twice() {
+        let mut windows = Windows::default();
+        (0..3).for_each(|_| windows.join(9, 0, 0, window));
+        let shared = windows.get_mut(9).expect("three members");
+        assert!((0..3).all(|slot| shared.may_send(slot)), "nobody waits");
+        for slot in [2, 0, 1, 0, 1] {
+            shared.note(slot, if slot == 2 { Turn::Kept } else { Turn::Over });
+        }
+        assert!(shared.may_send(2) && !shared.may_send(0));
+        let order: Vec<u32> = (0..6)
+            .map(|_| {
+                let first = (0..3).find(|&slot| shared.may_send(slot)).expect("somebody is first");
+                shared.note(first, Turn::Over);
+                first
+            })
+            .collect();
+        assert_eq!(order, [2, 0, 1, 2, 0, 1]);
+        shared.note(2, Turn::Done);
+        assert!(shared.may_send(0));
+        windows.leave(9, 0, 0);
+        assert_eq!(windows.take_woken(), Some(1), "who comes next is woken");
+        windows.leave(9, 2, 0);
+        windows.leave(9, 1, 0);
+        assert!(windows.get_mut(9).is_none(), "and nothing is left of it");
+    }
+
+    #[test]
+    fn what_members_have_in_flight_adds_up_and_goes_with_them() {
+        let mut windows = Windows::default();
+        windows.join(1, 700, 0, window);
+        windows.join(1, 300, 0, window);
+        assert_eq!(windows.get_mut(1).map(|shared| shared.window.in_flight()), Some(1_000));
+        windows.leave(1, 5, 700);
+        assert_eq!(windows.get_mut(1).map(|shared| shared.window.in_flight()), Some(300));
+    }
+}
