@@ -237,6 +237,12 @@ impl Config {
         (buffer as u64 * self.planes.len() as u64 / 4).max(4 * u64::from(self.payload + self.overhead()))
     }
 
+    /// The world that engines are told of on the usual way.
+    #[cfg(test)]
+    pub(crate) fn environment(&self, profile: &Profile, buffer: usize) -> Environment {
+        self.environment_over(self.rate, self.base_rtt, profile, buffer)
+    }
+
     /// The world that engines are told of on a way of this rate and round trip. `buffer`: bytes that a receiving socket holds.
     pub(crate) fn environment_over(&self, rate: Rate, base_rtt: Span, profile: &Profile, buffer: usize) -> Environment {
         // On a short path what is under way sits in the receiving socket, if its host does not come to read it.

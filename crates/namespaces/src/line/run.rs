@@ -112,6 +112,7 @@ pub fn carry(lines: &[(Line, [End; 2])]) -> Result<Carrying, LinuxError> {
                 held: 0,
                 spare: Vec::new(),
                 carried: Carried::default(),
+                quiet: None,
             };
             let (stop, shown) = (Arc::clone(&carrying.stop), Arc::clone(&ways[way]));
             let named = std::thread::Builder::new().name(format!("line {number}.{way}"));
@@ -153,6 +154,8 @@ struct Way {
     /// Memory of frames that are gone.
     spare: Vec<Vec<u8>>,
     carried: Carried,
+    /// Frames taken and delivered when it was idle last and told so; `None` if it has been busy since.
+    quiet: Option<[u64; 2]>,
 }
 
 impl Way {
@@ -242,6 +245,12 @@ impl Way {
 
     /// Tells how it stands. What its device has received and nobody has read is missing if the link is `idle`.
     fn tell(&mut self, shown: &Mutex<Carried>, idle: bool) {
+        let moved = [self.carried.taken, self.carried.delivered];
+        if idle && self.quiet == Some(moved) {
+            // A fabric of many sites has hundreds of idle directions: asking the kernel each time would take a fifth of a core.
+            return;
+        }
+        self.quiet = idle.then_some(moved);
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         self.carried.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         let mut carried = self.carried;

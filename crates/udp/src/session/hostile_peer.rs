@@ -42,7 +42,7 @@ impl Peer {
         let inbox = memory.register(vec![0; INBOX]);
         let key = memory.expose(inbox, &(0..INBOX), Connection::test(0)).expect("a key").key;
         let profile = Arc::new(config.wire_profile());
-        let environment = config.environment_over(config.rate, config.base_rtt, &profile, 1 << 20);
+        let environment = config.environment(&profile, 1 << 20);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
         let opening = Opening {

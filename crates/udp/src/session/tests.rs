@@ -115,7 +115,7 @@ proptest! {
         let handle = Connection::test(0);
         let remote = memory.expose(buffer, &ours, handle).expect("a key");
         let wire_profile = Arc::new(config.wire_profile());
-        let environment = Environment { rate: Rate::from_gbps(10), ..config.environment_over(config.rate, config.base_rtt, &wire_profile, 1 << 20) };
+        let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let opening = Opening {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![None, None],
@@ -222,7 +222,7 @@ proptest! {
         let handle = Connection::test(0);
         let remote = memory.expose(buffer, &(0..400), handle).expect("a key");
         let wire_profile = Arc::new(config.wire_profile());
-        let environment = config.environment_over(config.rate, config.base_rtt, &wire_profile, 1 << 20);
+        let environment = config.environment(&wire_profile, 1 << 20);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
         let opening = Opening {
