@@ -82,7 +82,11 @@ impl Application for Several<'_> {
                     owner.handle_event(now, event);
                 }
             }
-            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => {
+            Event::Failed { .. }
+            | Event::Letter { .. }
+            | Event::Signal { .. }
+            | Event::Chunk { .. }
+            | Event::Cast { .. } => {
                 self.0.iter_mut().for_each(|program| program.handle_event(now, event));
             }
         }

@@ -3,11 +3,13 @@
 pub mod fault;
 pub mod loss;
 pub mod measure;
+pub mod multicast;
 pub mod plan;
 pub mod tally;
 pub mod topology;
 pub mod usid;
 
 pub use measure::Measurements;
+pub use multicast::Members;
 pub use plan::Plan;
 pub use topology::{LinkId, NodeId, Topology};

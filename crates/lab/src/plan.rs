@@ -172,6 +172,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         connections: traffic.connections,
         flows: traffic.flows,
         triggers: traffic.triggers,
+        multicast: Vec::new(),
         faults: faults.plans,
         seed: run.seed,
         time_limit,
