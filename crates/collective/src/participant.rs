@@ -108,7 +108,8 @@ impl Application for Participant<'_> {
             | Event::Letter { .. }
             | Event::Signal { .. }
             | Event::Chunk { .. }
-            | Event::Cast { .. } => {}
+            | Event::Cast { .. }
+            | Event::Ports { .. } => {}
         }
         let finishes = self.member.finished() && !had_finished;
         if finishes && group.on_demand && !schedule.is_last_to_peer(schedule.messages() - 1) {

@@ -86,7 +86,8 @@ impl Application for Several<'_> {
             | Event::Letter { .. }
             | Event::Signal { .. }
             | Event::Chunk { .. }
-            | Event::Cast { .. } => {
+            | Event::Cast { .. }
+            | Event::Ports { .. } => {
                 self.0.iter_mut().for_each(|program| program.handle_event(now, event));
             }
         }

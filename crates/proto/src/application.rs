@@ -64,10 +64,17 @@ pub enum Event {
     },
     /// All chunks of a cast of ours have left ([`Action::Cast`]).
     Cast {
+        /// To whom they went.
+        to: HostId,
         /// The operation that they are a part of.
         task: u32,
         /// The chunk behind the last of them.
         end: u32,
+    },
+    /// One of this host's ports went down or came back. Worlds that do not know say nothing.
+    Ports {
+        /// The ports that are up, one bit each.
+        up: u32,
     },
     /// A signal is here ([`Action::Signal`]).
     Signal {

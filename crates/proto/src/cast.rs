@@ -123,7 +123,7 @@ impl Casts {
         }
         cast.first += 1;
         cast.count -= 1;
-        let over = (cast.count == 0).then_some(Event::Cast { task: cast.task, end: cast.first });
+        let over = (cast.count == 0).then_some(Event::Cast { to: cast.to, task: cast.task, end: cast.first });
         if over.is_some() {
             self.queue.pop_front();
         }

@@ -36,6 +36,8 @@ pub enum Event {
     },
     /// All chunks of a cast ([`Endpoint::cast`](crate::Endpoint::cast)) have left.
     Cast {
+        /// To whom they went.
+        to: HostId,
         /// The operation that they are a part of.
         task: u32,
         /// The chunk behind the last of them.

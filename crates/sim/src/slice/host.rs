@@ -116,6 +116,10 @@ impl Slice<'_> {
                 let port = (link.0 % self.planes as u32) as u8;
                 self.hosts[h].endpoint.handle_port(Time(now), port, !down);
                 self.tell_blocked(h, h * self.planes + usize::from(port), now);
+                let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
+                let up = ports.iter().zip(0..).fold(0, |up, (port, n)| up | u32::from(!port.has(flag::DOWN)) << n);
+                self.programs[h].handle_event(Time(now), &Event::Ports { up });
+                self.act(h, now);
             }
         }
         self.look_at_ports(h);

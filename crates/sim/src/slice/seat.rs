@@ -89,7 +89,7 @@ impl Slice<'_> {
                 self.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
                 Event::Letter { from: self.hosts[h].endpoint.peer(connection), letter }
             }
-            Told::Cast { task, end } => Event::Cast { task, end },
+            Told::Cast { to, task, end } => Event::Cast { to, task, end },
             Told::Closed { .. } => return None,
         })
     }
