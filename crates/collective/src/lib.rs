@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 mod bound;
+pub mod broadcast_tree;
 pub mod buffer;
 pub mod flows;
 pub mod group;
@@ -13,6 +14,7 @@ pub mod programs;
 pub mod schedule;
 
 pub use bandwidth::{Bandwidth, bandwidth};
+pub use broadcast_tree::BroadcastTree;
 pub use flows::{FlowTable, Flows};
 pub use group::Group;
 pub use member::Member;

@@ -180,6 +180,11 @@ impl Multicast {
         MessageId(self.first_message + rank)
     }
 
+    /// The numbers of all ranks' parts.
+    pub fn messages(&self) -> std::ops::Range<u32> {
+        self.first_message..self.first_message + self.ranks.count()
+    }
+
     /// The channel to a rank.
     fn channel_to(&self, rank: u32) -> Channel {
         Channel { peer: self.ranks.host(rank), number: self.channel, profile: self.profile }
