@@ -180,6 +180,11 @@ impl Multicast {
         MessageId(self.first_message + rank)
     }
 
+    /// Payload bytes that all ranks together hear.
+    pub fn heard(&self) -> u64 {
+        self.layout.bytes().saturating_mul(u64::from(self.ranks.count().saturating_sub(1)))
+    }
+
     /// The numbers of all ranks' parts.
     pub fn messages(&self) -> std::ops::Range<u32> {
         self.first_message..self.first_message + self.ranks.count()
