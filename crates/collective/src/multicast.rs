@@ -137,7 +137,9 @@ pub struct Multicast {
     pub task: u32,
     /// The number that rank 0's part has among the run's messages. Others follow.
     pub first_message: u32,
-    /// The number of the channels between ranks: at no host that of another channel.
+    /// The numbers of the channels between ranks, this and the next one: at no host those of other channels. One is for questions, the
+    /// other one for answers: a channel's letters take planes in turn, and with one for both, each question may meet a dead plane
+    /// and each answer the other one.
     pub channel: u32,
     /// The profile of these channels.
     pub profile: u16,
@@ -190,9 +192,9 @@ impl Multicast {
         self.first_message..self.first_message + self.ranks.count()
     }
 
-    /// The channel to a rank.
-    fn channel_to(&self, rank: u32) -> Channel {
-        Channel { peer: self.ranks.host(rank), number: self.channel, profile: self.profile }
+    /// The channel to a rank for questions, or for answers.
+    fn channel_to(&self, rank: u32, answers: bool) -> Channel {
+        Channel { peer: self.ranks.host(rank), number: self.channel + u32::from(answers), profile: self.profile }
     }
 
     /// Where a rank stands in its chain; a broadcast's root is a chain of its own.
@@ -208,6 +210,11 @@ impl Multicast {
     /// What roots together may send: the rate that a rank receives, or a share of it.
     fn paced_rate(&self) -> Rate {
         self.rate.scaled(self.pace.unwrap_or(1.0))
+    }
+
+    /// How long a chunk takes at the pace of a single root.
+    fn chunk_time(&self) -> Span {
+        self.paced_rate().time_for(Bytes(u64::from(self.layout.chunk_bytes()) + u64::from(self.header)))
     }
 
     /// How long the multicast takes if nothing goes wrong (multicast sheet, section 6.3: `T_sched`).

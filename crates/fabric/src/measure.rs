@@ -141,8 +141,10 @@ pub struct PacketCounters {
     pub chunks: u64,
     /// Those of them that went to single hosts.
     pub repairs: u64,
-    /// Packets that switches made by copying, beyond those that they got.
+    /// Whole packets that switches made by copying, beyond those that they got.
     pub copies: u64,
+    /// The same of packets that had been trimmed before.
+    pub copies_trimmed: u64,
     /// Whole chunks that arrived at hosts.
     pub chunks_arrived: u64,
 }

@@ -57,6 +57,8 @@ pub enum Event {
         task: u32,
         /// Which piece it is, counted over the whole buffer of the operation.
         chunk: u32,
+        /// The plane that it came by.
+        plane: u8,
         /// Did a switch cut its payload off? Then only its name is here.
         trimmed: bool,
         /// Is it the last one of its sender's share?

@@ -159,7 +159,8 @@ fn merge(
     for slice in &mut slices {
         m.events += slice.events_done;
         m.packet_hops += slice.hops;
-        m.packets.copies += slice.copies;
+        m.packets.copies += slice.copies[0];
+        m.packets.copies_trimmed += slice.copies[1];
         add_packets(&mut m.packets, &slice.packets);
         m.paths.resize(slice.paths.len(), PathCounters::default());
         for (all, one) in m.paths.iter_mut().zip(&slice.paths) {

@@ -143,8 +143,8 @@ pub(crate) struct Slice<'a> {
     planes: usize,
     pub(crate) events_done: u64,
     pub(crate) hops: u64,
-    /// Packets that switches made by copying.
-    pub(crate) copies: u64,
+    /// Packets that switches made by copying: whole ones, and trimmed ones.
+    pub(crate) copies: [u64; 2],
     pub(crate) finished: u64,
     pub(crate) finished_at: u64,
     reported: (u64, u64),

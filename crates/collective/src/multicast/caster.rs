@@ -4,7 +4,7 @@ use super::letters::{Barrier, Run, Word};
 use super::owed::{Due, Owed};
 use super::repair::{Fetching, Given, Look, Serving};
 use super::{BATCH, Cutoff, Multicast};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::partial::{Inserted, Progress};
 use strandway_proto::units::{Span, Time};
@@ -12,6 +12,9 @@ use strandway_proto::{HostId, MessageId};
 
 /// So often in a row a rank may leave a question unanswered. Multicast sheet, section 6.2, rule 6.
 const SILENT_MAX: u32 = 40;
+
+/// Channels stay open for so many times the patience for an acknowledgement, lest each answer to a late question open one. Ours.
+const LINGER: u64 = 3;
 
 /// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
 const ABORT_MAX: u32 = 10;
@@ -111,12 +114,19 @@ pub struct Caster<'a> {
     ends: Vec<bool>,
     moving_since: Time,
     last_chunk: Time,
+    /// When the last chunk came by each plane.
+    last_by_plane: Vec<Time>,
+    /// Planes that others hear nothing on.
+    shunned: u32,
     /// When to begin to fetch, as far as is known.
     fetch_at: Time,
     probe: Option<Probe>,
     /// When each rank last gave a sign of life.
     heard: Vec<Time>,
     out: VecDeque<Action>,
+    /// Ranks to which a channel is open, and whether it is that for answers.
+    spoken: BTreeSet<(u32, bool)>,
+    spoke_at: Time,
     wake: Time,
     counts: Counts,
 }
@@ -152,10 +162,14 @@ impl<'a> Caster<'a> {
             ends: vec![false; op.layout.shares() as usize],
             moving_since: Time::ZERO,
             last_chunk: Time::ZERO,
+            last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
+            shunned: 0,
             fetch_at: Time::NEVER,
             probe: None,
             heard: vec![Time::ZERO; op.ranks.count() as usize],
             out: VecDeque::new(),
+            spoken: BTreeSet::new(),
+            spoke_at: Time::ZERO,
             wake: op.starts[rank as usize],
             counts: Counts::default(),
         }
@@ -212,8 +226,9 @@ impl<'a> Caster<'a> {
     }
 
     fn say(&mut self, to: u32, word: Word) {
-        let (channel, letter) = (self.op.channel_to(to), word.letter(self.op.task));
+        let (channel, letter) = (self.op.channel_to(to, word.is_answer()), word.letter(self.op.task));
         self.out.push_back(Action::Letter { channel, letter });
+        self.spoken.insert((to, word.is_answer()));
     }
 
     /// Says something until it is acknowledged.
@@ -343,7 +358,7 @@ impl<'a> Caster<'a> {
         }
     }
 
-    fn handle_chunk(&mut self, now: Time, from: HostId, chunk: u32, trimmed: bool, last: bool) {
+    fn handle_chunk(&mut self, now: Time, from: HostId, (chunk, plane): (u32, u8), trimmed: bool, last: bool) {
         if !self.armed() {
             self.counts.unready += u64::from(matches!(self.phase, Phase::Idle | Phase::Here));
             return;
@@ -352,6 +367,9 @@ impl<'a> Caster<'a> {
             return;
         }
         self.last_chunk = now;
+        if let Some(at) = self.last_by_plane.get_mut(usize::from(plane)) {
+            *at = now;
+        }
         if self.fetching.begun
             && let Some(rank) = self.op.ranks.at(from)
         {
@@ -406,8 +424,19 @@ impl<'a> Caster<'a> {
         (self.moving_since + self.op.schedule().scaled(0.9)).max(self.last_chunk + quiet)
     }
 
+    /// Planes by which nothing has come for two round trips while others brought something.
+    fn deaf(&self) -> u32 {
+        let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
+        let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
+        planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
+    }
+
     fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
         self.counts.fetches += 1;
+        let planes = self.deaf();
+        if planes != 0 && self.op.recovery.direct {
+            self.say(of, Word::Deaf { planes });
+        }
         self.say(of, Word::Fetch(runs));
     }
 
@@ -451,8 +480,16 @@ impl<'a> Caster<'a> {
                         (HostId::group(op.group), first, count)
                     }
                 };
-                self.out.push_back(Action::Cast(op.cast(to, share, first, count, self.planes, 1)));
+                let planes = match self.planes & !self.shunned {
+                    0 => self.planes,
+                    heard => heard,
+                };
+                self.out.push_back(Action::Cast(op.cast(to, share, first, count, planes, 1)));
             }
+        }
+        if lacks.is_empty() {
+            // What was asked for may have to wait for its turn.
+            self.say(from, Word::Alive);
         }
         for pair in lacks.chunks(2) {
             self.say(from, Word::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
@@ -484,8 +521,9 @@ impl<'a> Caster<'a> {
             }
             Word::Ack(name) => self.owed.acknowledge(from, name),
             Word::Probe => self.say(from, Word::Alive),
-            // Both are signs of life; a fetch that was not answered is repeated.
-            Word::NotYet(_) | Word::Alive => {}
+            Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
+            Word::Deaf { planes } => self.shunned |= planes,
+            Word::Alive => {}
             Word::Abort { dead } => self.abort(now, dead, false),
         }
     }
@@ -563,7 +601,23 @@ impl<'a> Caster<'a> {
         self.advance(now);
         self.look_for_missing(now);
         self.look_after_awaited(now);
+        self.hang_up(now);
         self.wake = self.next_wake();
+    }
+
+    /// When it closes its channels: when it has nothing more to say, and nobody has asked for a while.
+    fn hangs_up_at(&self) -> Time {
+        let over = matches!(self.phase, Phase::Closed | Phase::Aborted(_)) && self.owed.is_empty();
+        if over && !self.spoken.is_empty() { self.spoke_at + self.patience() * LINGER } else { Time::NEVER }
+    }
+
+    /// Closes its channels. Whoever asks again makes it open one again.
+    fn hang_up(&mut self, now: Time) {
+        if self.hangs_up_at() <= now {
+            let op = self.op;
+            let close = std::mem::take(&mut self.spoken).into_iter();
+            self.out.extend(close.map(|(rank, answers)| Action::Close { channel: op.channel_to(rank, answers) }));
+        }
     }
 
     fn next_wake(&self) -> Time {
@@ -575,15 +629,15 @@ impl<'a> Caster<'a> {
             (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
         };
         let probe = self.probe.map_or(Time::NEVER, |probe| probe.at);
-        start.min(self.owed.next()).min(fetch).min(probe)
+        start.min(self.owed.next()).min(fetch).min(probe).min(self.hangs_up_at())
     }
 }
 
 impl Application for Caster<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
         match *event {
-            Event::Chunk { from, task, chunk, trimmed, last } if task == self.op.task => {
-                self.handle_chunk(now, from, chunk, trimmed, last);
+            Event::Chunk { from, task, chunk, plane, trimmed, last } if task == self.op.task => {
+                self.handle_chunk(now, from, (chunk, plane), trimmed, last);
             }
             Event::Cast { to, task, end } if task == self.op.task && to == HostId::group(self.op.group) => {
                 self.handle_cast(end);
@@ -593,6 +647,7 @@ impl Application for Caster<'_> {
                 let Some((task, word)) = Word::read(&letter).filter(|(task, _)| *task == self.op.task) else { return };
                 debug_assert_eq!(task, self.op.task);
                 if let Some(from) = self.op.ranks.at(from) {
+                    self.spoke_at = now;
                     self.handle_word(now, from, word);
                     self.go_on(now);
                 }

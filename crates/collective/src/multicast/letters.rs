@@ -28,6 +28,11 @@ pub enum Word {
     Fetch([Run; 2]),
     /// I do not have these either.
     NotYet([Run; 2]),
+    /// I hear nothing on these planes any more, one bit each: answer me by others.
+    Deaf {
+        /// The planes.
+        planes: u32,
+    },
     /// I have everything, and fetch no more of you.
     Fin,
     /// A barrier has come to this round here.
@@ -68,8 +73,13 @@ impl Word {
             Word::Fin => 0x200,
             Word::Barrier { barrier, round, .. } => 0x300 + barrier as u16 * 0x40 + u16::from(round),
             Word::Abort { .. } => 0x400,
-            Word::Fetch(_) | Word::NotYet(_) | Word::Ack(_) | Word::Probe | Word::Alive => 0,
+            Word::Fetch(_) | Word::NotYet(_) | Word::Deaf { .. } | Word::Ack(_) | Word::Probe | Word::Alive => 0,
         }
+    }
+
+    /// Does it answer another letter, or accompany one?
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. })
     }
 
     /// As it travels, for the operation `task`.
@@ -84,6 +94,7 @@ impl Word {
             Word::Probe => (6, [0; 3]),
             Word::Alive => (7, [0; 3]),
             Word::Abort { dead } => (8, [dead, 0, 0]),
+            Word::Deaf { planes } => (9, [planes, 0, 0]),
         };
         Letter::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
@@ -109,6 +120,7 @@ impl Word {
             6 => Word::Probe,
             7 => Word::Alive,
             8 => Word::Abort { dead: a },
+            9 => Word::Deaf { planes: a },
             _ => return None,
         };
         Some((task, word))
@@ -132,12 +144,13 @@ mod tests {
             Word::Probe,
             Word::Alive,
             Word::Abort { dead: 9 },
+            Word::Deaf { planes: 5 },
         ];
         for word in words {
             assert_eq!(Word::read(&word.letter(5)), Some((5, word)));
         }
         let odd = |kind, a, b| Word::read(&Letter::Custom { kind: FIRST_KIND + kind, words: [0, a, b, 0] });
-        assert_eq!((odd(4, 3, 0), odd(4, 0, 32), odd(5, 1 << 16, 0), odd(9, 0, 0)), (None, None, None, None));
+        assert_eq!((odd(4, 3, 0), odd(4, 0, 32), odd(5, 1 << 16, 0), odd(10, 0, 0)), (None, None, None, None));
         assert_eq!(Word::read(&Letter::Custom { kind: 0, words: [0; 4] }), None);
         assert_eq!(Word::read(&Letter::Ask { sequence: 0 }), None);
     }

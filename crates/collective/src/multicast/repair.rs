@@ -2,7 +2,7 @@
 
 use super::letters::Run;
 use super::{Multicast, Order};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 
@@ -33,6 +33,8 @@ pub(super) struct Fetching {
     shares: u32,
     within: u32,
     asks: Vec<Ask>,
+    /// Shares of which the neighbour lacks something, too: their root is asked.
+    lacking: BTreeSet<u32>,
     /// The multicast is over as far as this rank can tell: everything that is missing is fetched, not only what is known to be lost.
     pub(super) begun: bool,
 }
@@ -47,7 +49,7 @@ pub(super) enum Look {
 
 impl Fetching {
     pub(super) fn new(rank: u32) -> Fetching {
-        Fetching { rank, shares: 0, within: 0, asks: Vec::new(), begun: false }
+        Fetching { rank, shares: 0, within: 0, asks: Vec::new(), lacking: BTreeSet::new(), begun: false }
     }
 
     /// How long an answer may take: four round trips, and twice the time of what may be in its way.
@@ -160,7 +162,8 @@ impl Fetching {
                 (self.shares, self.within) = (shares_before, within_before);
                 break;
             }
-            fresh.push(Ask { first, count, of: neighbour, at: now, silent: 0 });
+            let of = if self.lacking.contains(&share) { op.root_of(share) } else { neighbour };
+            fresh.push(Ask { first, count, of, at: now, silent: 0 });
         }
         // Two runs for one rank share a letter.
         let mut letters: Vec<(u32, [Run; 2])> = Vec::new();
@@ -174,6 +177,23 @@ impl Fetching {
         waiting.append(&mut fresh);
         self.asks = waiting;
         Look::Send(letters)
+    }
+
+    /// The neighbour lacks chunks of these runs, too: where the root may be asked, it is asked at once for them, and for all of their shares
+    /// from now on.
+    pub(super) fn deny(&mut self, now: Time, op: &Multicast, from: u32, runs: [Run; 2]) {
+        if !op.recovery.direct {
+            return;
+        }
+        let patience = Fetching::patience(op);
+        for (first, count) in runs.into_iter().filter(|run| run.1 > 0 && run.0 < op.layout.numbers()) {
+            self.lacking.insert(op.layout.share_of(first));
+            let meets = |ask: &Ask| ask.first < first.saturating_add(u32::from(count)) && first < ask.first + ask.count;
+            for ask in self.asks.iter_mut().filter(|ask| ask.of == from && meets(ask)) {
+                // As if its time had run out.
+                ask.at = ask.at.min(Time(now.0.saturating_sub(patience.0)));
+            }
+        }
     }
 
     /// Chunks that a switch has trimmed on their way here are asked for at once.
@@ -190,8 +210,10 @@ impl Fetching {
 /// The server's side: what one rank remembers of those who asked it for chunks of its own share.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// By chunk: who asked last and when, and when it was cast to all again.
+    /// By chunk: who asked last, when the answer left or will leave, and when the chunk was cast to all again.
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
+    /// When all answers will have left, by their pace.
+    busy_until: Time,
 }
 
 /// What a rank gives of a run.
@@ -228,7 +250,7 @@ impl Serving {
             let one = if !progress.has_packet(chunk) {
                 Given::NotYet(chunk, 1)
             } else if own {
-                match self.again(now, op.rtt, chunk, from) {
+                match self.again(now, op, chunk, from) {
                     Some(given) => given,
                     None => continue,
                 }
@@ -251,18 +273,22 @@ impl Serving {
     }
 
     /// A chunk of the rank's own share is asked for. Whoever asks second within a round trip makes it go to all, once (multicast sheet,
-    /// section 6.2, rule 4).
-    fn again(&mut self, now: Time, rtt: Span, chunk: u32, from: u32) -> Option<Given> {
-        let entry = self.asked.entry(chunk).or_insert((from, now, None));
-        let (before, at, cast) = *entry;
-        if cast.is_some_and(|cast| cast + rtt > now) {
-            return None;
-        }
-        if before != from && at + rtt > now {
-            *entry = (from, now, Some(now));
-            return Some(Given::All(chunk, 1));
-        }
-        *entry = (from, now, None);
-        Some(Given::One(chunk, 1))
+    /// section 6.2, rule 4). What is under way, or waits to leave, is not sent a second time.
+    fn again(&mut self, now: Time, op: &Multicast, chunk: u32, from: u32) -> Option<Given> {
+        let left = self.busy_until.max(now) + op.chunk_time();
+        let known = self.asked.get(&chunk).copied();
+        let (entry, given) = match known {
+            Some((_, _, Some(cast))) if cast + op.rtt > now => return None,
+            Some((before, at, _)) if at + op.rtt > now => {
+                if before == from {
+                    return None;
+                }
+                ((from, left, Some(left)), Given::All(chunk, 1))
+            }
+            _ => ((from, left, None), Given::One(chunk, 1)),
+        };
+        self.asked.insert(chunk, entry);
+        self.busy_until = left;
+        Some(given)
     }
 }

@@ -180,7 +180,7 @@ impl Net<'_> {
                         self.put(at, to, What::Letter { from: rank, kind, words });
                     }
                 }
-                Action::Stage { .. } => {}
+                Action::Stage { .. } | Action::Close { .. } => {}
                 other => panic!("a rank does not {other:?}"),
             }
         }
@@ -234,7 +234,7 @@ impl Net<'_> {
             What::Chunk { from, task, chunk, last, bytes } => {
                 let (op, place) = (task as usize, self.ops[task as usize].layout.place(chunk));
                 let before = self.casters[op][rank as usize].progress().has_packet(chunk);
-                let event = Event::Chunk { from: host(from), task, chunk, trimmed: false, last };
+                let event = Event::Chunk { from: host(from), task, chunk, plane: 0, trimmed: false, last };
                 self.casters[op][rank as usize].handle_event(now, &event);
                 if !before && self.casters[op][rank as usize].progress().has_packet(chunk) {
                     let (first, _) = place.expect("a chunk that exists");

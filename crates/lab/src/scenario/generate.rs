@@ -129,7 +129,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     }
     for multicast in &mut traffic.multicasts {
         multicast.channel = channel;
-        channel = channel.wrapping_add(1);
+        channel = channel.wrapping_add(2);
     }
     traffic
 }

@@ -166,7 +166,7 @@ impl Slice<'_> {
         if ports.is_empty() {
             self.lead_nowhere(packet, now);
         }
-        self.copies += (ports.len() as u64).saturating_sub(1);
+        self.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
         let share = (ports.len() > 1).then(|| self.share(ingress));
         for (n, &port) in ports.iter().enumerate() {
             let last = n + 1 == ports.len();

@@ -22,8 +22,8 @@ pub(super) struct Road<'s> {
     /// Ports of switches are eager, links are known to be dead at times, or packets go to groups.
     special: bool,
     groups: &'s [Members],
-    /// Packets made by copying.
-    copies: &'s mut u64,
+    /// Packets made by copying: whole ones, and trimmed ones.
+    copies: &'s mut [u64; 2],
 }
 
 impl Road<'_> {
@@ -75,7 +75,7 @@ impl Road<'_> {
             let copy = if std::mem::take(&mut only) {
                 packet
             } else {
-                *copies += 1;
+                copies[usize::from(!packet.is_whole_data())] += 1;
                 cargo.copy(&packet)
             };
             calendar.put(time, port - first_port, link, copy);

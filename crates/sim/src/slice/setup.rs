@@ -235,7 +235,7 @@ impl<'a> Slice<'a> {
             planes: usize::from(topology.planes()),
             events_done: 0,
             hops: 0,
-            copies: 0,
+            copies: [0; 2],
             finished: 0,
             finished_at: 0,
             reported: (0, 0),
