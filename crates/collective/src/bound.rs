@@ -18,10 +18,11 @@ impl Schedule {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => {
                 self.ring_chain(&transfer)
             }
-            Algorithm::HalvingDoubling => self.halving_chain(&transfer),
+            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.halving_chain(&transfer),
+            Algorithm::LinearAllGather => self.window_chain(self.steps(), &transfer),
             Algorithm::AllToAll { window } => self.window_chain(window, &transfer),
         };
-        if self.parts() == 1 && !matches!(self.algorithm(), Algorithm::AllToAll { .. }) {
+        if self.parts() == 1 && !matches!(self.algorithm(), Algorithm::AllToAll { .. } | Algorithm::LinearAllGather) {
             return chain;
         }
         let mut sent = Span::ZERO;
@@ -123,6 +124,8 @@ mod tests {
         assert_eq!(bound(Algorithm::RingAllGather, 8, 8_000, 1), 7 * (20_000 + 1_000_000));
         assert_eq!(bound(Algorithm::HalvingDoubling, 8, 8_000, 1), 2 * 7_000 * 20 + 6 * 1_000_000);
         assert_eq!(bound(Algorithm::AllToAll { window: 7 }, 8, 8_000, 1), 7_000 * 20 + 1_000_000);
+        assert_eq!(bound(Algorithm::RecursiveDoubling, 8, 8_000, 1), 7_000 * 20 + 3 * 1_000_000);
+        assert_eq!(bound(Algorithm::LinearAllGather, 8, 8_000, 1), 7_000 * 20 + 1_000_000);
         // Two transfers and an acknowledgement one after the other.
         assert_eq!(bound(Algorithm::AllToAll { window: 4 }, 8, 8_000, 1), 2 * 1_000 * 20 + 3 * 1_000_000);
     }

@@ -232,7 +232,11 @@ impl Application for Flows<'_> {
             }
             Event::Signal { word, .. } => self.fire(now, word),
             // A flow that cannot finish stays unfinished, and the report says so.
-            Event::Failed { .. } | Event::Letter { .. } => {}
+            Event::Failed { .. }
+            | Event::Letter { .. }
+            | Event::Chunk { .. }
+            | Event::Cast { .. }
+            | Event::Ports { .. } => {}
         }
     }
 

@@ -2,19 +2,23 @@
 
 pub mod bandwidth;
 mod bound;
+pub mod broadcast_tree;
 pub mod buffer;
 pub mod flows;
 pub mod group;
 pub mod member;
+pub mod multicast;
 pub mod participant;
 pub mod placement;
 pub mod programs;
 pub mod schedule;
 
 pub use bandwidth::{Bandwidth, bandwidth};
+pub use broadcast_tree::BroadcastTree;
 pub use flows::{FlowTable, Flows};
 pub use group::Group;
 pub use member::Member;
+pub use multicast::{Caster, Multicast};
 pub use participant::Participant;
 pub use placement::{Placement, PlacementError};
 pub use programs::{AnyApplication, Programs};

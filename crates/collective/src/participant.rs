@@ -104,7 +104,12 @@ impl Application for Participant<'_> {
                     let _ = self.member.handle_received(from, schedule.place(index));
                 }
             }
-            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => {}
+            Event::Failed { .. }
+            | Event::Letter { .. }
+            | Event::Signal { .. }
+            | Event::Chunk { .. }
+            | Event::Cast { .. }
+            | Event::Ports { .. } => {}
         }
         let finishes = self.member.finished() && !had_finished;
         if finishes && group.on_demand && !schedule.is_last_to_peer(schedule.messages() - 1) {

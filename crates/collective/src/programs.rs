@@ -2,6 +2,7 @@
 
 use crate::flows::{FlowTable, Flows};
 use crate::group::Group;
+use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
 use std::fmt;
@@ -15,6 +16,8 @@ pub enum AnyApplication<'a> {
     Flows(Flows<'a>),
     /// A rank of a collective.
     Member(Box<Participant<'a>>),
+    /// A rank of a multicast operation.
+    Caster(Box<Caster<'a>>),
     /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
     Several(Several<'a>),
     /// A program of one's own.
@@ -26,6 +29,7 @@ impl fmt::Debug for AnyApplication<'_> {
         match self {
             AnyApplication::Flows(flows) => flows.fmt(f),
             AnyApplication::Member(member) => member.fmt(f),
+            AnyApplication::Caster(caster) => caster.fmt(f),
             AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -38,6 +42,7 @@ macro_rules! each {
         match $any {
             AnyApplication::Flows($program) => $call,
             AnyApplication::Member($program) => $call,
+            AnyApplication::Caster($program) => $call,
             AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -82,7 +87,12 @@ impl Application for Several<'_> {
                     owner.handle_event(now, event);
                 }
             }
-            Event::Failed { .. } | Event::Letter { .. } | Event::Signal { .. } => {
+            Event::Failed { .. }
+            | Event::Letter { .. }
+            | Event::Signal { .. }
+            | Event::Chunk { .. }
+            | Event::Cast { .. }
+            | Event::Ports { .. } => {
                 self.0.iter_mut().for_each(|program| program.handle_event(now, event));
             }
         }
@@ -116,6 +126,9 @@ impl Application for Several<'_> {
 pub struct Programs<'a> {
     flows: FlowTable<'a>,
     groups: &'a [Group],
+    multicasts: &'a [Multicast],
+    /// Multicast operations by host, each with its rank there.
+    casters: Vec<(HostId, u32, u32)>,
     /// The collectives that have a rank at each host, with that rank: host by host, and where each host's part begins.
     ranks: Vec<(u32, Rank)>,
     bounds: Vec<u32>,
@@ -140,7 +153,22 @@ impl<'a> Programs<'a> {
         let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
         let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
         by_number.sort_unstable();
-        Programs { flows: FlowTable::new(plan), groups, ranks, bounds, by_number, make: None }
+        let (multicasts, casters) = (&[][..], Vec::new());
+        Programs { flows: FlowTable::new(plan), groups, multicasts, casters, ranks, bounds, by_number, make: None }
+    }
+
+    /// With ranks of multicast operations, whose numbers of messages do not overlap with others, either.
+    pub fn with_multicasts(mut self, multicasts: &'a [Multicast]) -> Programs<'a> {
+        self.multicasts = multicasts;
+        for (multicast, number) in multicasts.iter().zip(0..) {
+            let ranks = multicast.ranks.hosts().iter().zip(0..);
+            self.casters.extend(ranks.map(|(&host, rank)| (host, number, rank)));
+        }
+        self.casters.sort_unstable();
+        let first = self.groups.len() as u32;
+        self.by_number.extend(multicasts.iter().map(|multicast| multicast.first_message).zip(first..));
+        self.by_number.sort_unstable();
+        self
     }
 
     /// With a program of one's own at every host for which `make` gives one, beside what the plan and the collectives ask of it.
@@ -163,28 +191,38 @@ impl<'a> Programs<'a> {
         let member = |&(group, rank): &(u32, Rank)| {
             AnyApplication::Member(Box::new(Participant::new(&self.groups[group as usize], rank)))
         };
-        match &self.ranks[ranks] {
-            [] => flows,
-            [only] if self.flows.starts_nothing_at(host) => member(only),
-            all => AnyApplication::Several(Several(all.iter().map(member).chain([flows]).collect())),
+        let casters = &self.casters[self.casters.partition_point(|caster| caster.0 < host)..];
+        let casters = casters.iter().take_while(|caster| caster.0 == host).map(|&(_, number, rank)| {
+            AnyApplication::Caster(Box::new(Caster::new(&self.multicasts[number as usize], rank)))
+        });
+        let mut all: Vec<AnyApplication<'_>> = self.ranks[ranks].iter().map(member).chain(casters).collect();
+        match all.pop() {
+            None => flows,
+            Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
+            Some(last) => AnyApplication::Several(Several(all.into_iter().chain([last, flows]).collect())),
         }
     }
 
-    /// How many collectives there are.
+    /// How many collectives there are: those of messages, and behind them multicast operations.
     pub fn groups(&self) -> usize {
-        self.groups.len()
+        self.groups.len() + self.multicasts.len()
     }
 
     /// The collective that a message belongs to.
     pub fn group_of(&self, message: u32) -> Option<usize> {
         let behind = self.by_number.partition_point(|&(first, _)| first <= message);
         let (_, group) = *self.by_number.get(behind.checked_sub(1)?)?;
-        self.groups[group as usize].numbers().contains(&message).then_some(group as usize)
+        let group = group as usize;
+        let numbers = match group.checked_sub(self.groups.len()) {
+            None => self.groups[group].numbers(),
+            Some(multicast) => self.multicasts[multicast].messages(),
+        };
+        numbers.contains(&message).then_some(group)
     }
 
     /// The profile that a message travels by.
     pub fn profile_of(&self, message: u32) -> u16 {
-        self.group_of(message).map_or(0, |group| self.groups[group].profile)
+        self.group_of(message).and_then(|group| self.groups.get(group)).map_or(0, |group| group.profile)
     }
 
     /// Does one host's program ever signal another's?

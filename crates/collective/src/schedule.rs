@@ -19,6 +19,8 @@ pub enum Collective {
     AllGather,
     /// Rank r ends with block r of every rank.
     AllToAll,
+    /// Every rank ends with the buffer of one.
+    Broadcast,
 }
 
 /// How it is done.
@@ -31,6 +33,11 @@ pub enum Algorithm {
     RingReduceScatter,
     /// All-gather around the ring, n - 1 steps.
     RingAllGather,
+    /// All-gather by recursive doubling, log2 n steps: in step k partners at distance 2^k exchange all that they have. (Thakur,
+    /// Rabenseifner, Gropp, 2005, section 4.1.)
+    RecursiveDoubling,
+    /// All-gather by n - 1 transfers per rank, all at once: rank r sends its block to r + 1, r + 2, ...
+    LinearAllGather,
     /// All-reduce by recursive halving and doubling, 2 log2 n steps: in step k of the first half partners at distance 2^k
     /// exchange halves of what they still hold, then the way back. The longest messages go to the nearest partner.
     /// (Rabenseifner's algorithm as in Thakur, Rabenseifner, Gropp: "Optimization of collective communication operations
@@ -107,10 +114,12 @@ pub struct Receive {
 pub enum ScheduleError {
     /// A collective needs two ranks.
     TooFewRanks,
-    /// Recursive halving needs a power of two.
+    /// Recursive halving and doubling need a power of two.
     NotAPowerOfTwo,
     /// Window and parts are at least 1.
     Zero,
+    /// Messages of recursive doubling hold several blocks and cannot be cut into parts that travel on their own.
+    NoParts,
     /// A rank would send more than 2^32 messages.
     TooLong,
 }
@@ -119,8 +128,9 @@ impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ScheduleError::TooFewRanks => "a collective needs two ranks",
-            ScheduleError::NotAPowerOfTwo => "recursive halving needs a power of two of ranks",
+            ScheduleError::NotAPowerOfTwo => "recursive halving and doubling need a power of two of ranks",
             ScheduleError::Zero => "window and parts must be at least 1",
+            ScheduleError::NoParts => "recursive doubling sends all that a rank has at once: parts must be 1",
             ScheduleError::TooLong => "a rank would send more than 2^32 messages",
         })
     }
@@ -129,23 +139,26 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 impl Collective {
-    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
+    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "allreduce",
             Collective::ReduceScatter => "reducescatter",
             Collective::AllGather => "allgather",
             Collective::AllToAll => "alltoall",
+            Collective::Broadcast => "broadcast",
         }
     }
 }
 
 impl Algorithm {
-    /// `ring`, `halving-doubling` or `windowed`.
+    /// `ring`, `halving-doubling`, `recursive-doubling`, `linear` or `windowed`.
     pub const fn name(self) -> &'static str {
         match self {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => "ring",
             Algorithm::HalvingDoubling => "halving-doubling",
+            Algorithm::RecursiveDoubling => "recursive-doubling",
+            Algorithm::LinearAllGather => "linear",
             Algorithm::AllToAll { .. } => "windowed",
         }
     }
@@ -155,7 +168,9 @@ impl Algorithm {
         match self {
             Algorithm::RingAllReduce | Algorithm::HalvingDoubling => Collective::AllReduce,
             Algorithm::RingReduceScatter => Collective::ReduceScatter,
-            Algorithm::RingAllGather => Collective::AllGather,
+            Algorithm::RingAllGather | Algorithm::RecursiveDoubling | Algorithm::LinearAllGather => {
+                Collective::AllGather
+            }
             Algorithm::AllToAll { .. } => Collective::AllToAll,
         }
     }
@@ -180,7 +195,10 @@ impl Schedule {
             return Err(ScheduleError::TooFewRanks);
         }
         match algorithm {
-            Algorithm::HalvingDoubling if !ranks.is_power_of_two() => return Err(ScheduleError::NotAPowerOfTwo),
+            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling if !ranks.is_power_of_two() => {
+                return Err(ScheduleError::NotAPowerOfTwo);
+            }
+            Algorithm::RecursiveDoubling if parts > 1 => return Err(ScheduleError::NoParts),
             Algorithm::AllToAll { window: 0 } => return Err(ScheduleError::Zero),
             _ => {}
         }
@@ -218,7 +236,11 @@ impl Schedule {
         match self.algorithm {
             Algorithm::RingAllReduce => 2 * (self.ranks - 1),
             Algorithm::HalvingDoubling => 2 * self.ranks.ilog2(),
-            Algorithm::RingReduceScatter | Algorithm::RingAllGather | Algorithm::AllToAll { .. } => self.ranks - 1,
+            Algorithm::RecursiveDoubling => self.ranks.ilog2(),
+            Algorithm::RingReduceScatter
+            | Algorithm::RingAllGather
+            | Algorithm::LinearAllGather
+            | Algorithm::AllToAll { .. } => self.ranks - 1,
         }
     }
 
@@ -236,7 +258,7 @@ impl Schedule {
     pub const fn volume(&self) -> u64 {
         let times = match self.algorithm {
             Algorithm::RingAllReduce | Algorithm::HalvingDoubling => 2,
-            Algorithm::RingReduceScatter | Algorithm::RingAllGather | Algorithm::AllToAll { .. } => 1,
+            _ => 1,
         };
         self.bytes.saturating_mul(times * (self.ranks as u64 - 1))
     }
@@ -245,8 +267,8 @@ impl Schedule {
     pub const fn peers(&self) -> u32 {
         match self.algorithm {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => 1,
-            Algorithm::HalvingDoubling => self.ranks.ilog2(),
-            Algorithm::AllToAll { .. } => self.ranks - 1,
+            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.ranks.ilog2(),
+            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => self.ranks - 1,
         }
     }
 
@@ -258,14 +280,15 @@ impl Schedule {
                 let half = self.ranks.ilog2();
                 if step < half { step } else { 2 * half - 1 - step }
             }
-            Algorithm::AllToAll { .. } => step,
+            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather | Algorithm::RecursiveDoubling => step,
         }
     }
 
     /// Is the end of this message the last thing between its sender and that peer? Only where every peer gets one message; other
     /// ranks keep to few peers until the end.
     pub const fn is_last_to_peer(&self, index: u32) -> bool {
-        matches!(self.algorithm, Algorithm::AllToAll { .. }) && index % self.parts == self.parts - 1
+        matches!(self.algorithm, Algorithm::AllToAll { .. } | Algorithm::LinearAllGather)
+            && index % self.parts == self.parts - 1
     }
 
     /// The length of the shortest message, bytes.
@@ -323,7 +346,7 @@ impl Schedule {
     /// The message of the same rank that waits for the receipt of this one.
     pub(crate) fn released_by_receipt(&self, index: u32) -> Option<u32> {
         match self.algorithm {
-            Algorithm::AllToAll { .. } => None,
+            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => None,
             _ => Some(index + self.parts).filter(|i| *i < self.messages()),
         }
     }
@@ -331,7 +354,9 @@ impl Schedule {
     /// The message of the same rank that cannot be handed out before this one is.
     pub(crate) fn released_by_posting(&self, index: u32) -> Option<u32> {
         match self.algorithm {
-            Algorithm::HalvingDoubling => Some(index + self.parts).filter(|i| *i < self.messages()),
+            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => {
+                Some(index + self.parts).filter(|i| *i < self.messages())
+            }
             _ => None,
         }
     }
@@ -347,12 +372,20 @@ impl Schedule {
         }
     }
 
+    /// Do messages hold several blocks, other ones in each step?
+    const fn merges(&self) -> bool {
+        matches!(self.algorithm, Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling)
+    }
+
     /// Whether what arrives in this step is added up.
     fn reduces(&self, step: u32) -> bool {
         match self.algorithm {
             Algorithm::RingReduceScatter => true,
             Algorithm::RingAllReduce | Algorithm::HalvingDoubling => step < self.steps() / 2,
-            Algorithm::RingAllGather | Algorithm::AllToAll { .. } => false,
+            Algorithm::RingAllGather
+            | Algorithm::RecursiveDoubling
+            | Algorithm::LinearAllGather
+            | Algorithm::AllToAll { .. } => false,
         }
     }
 
@@ -376,6 +409,12 @@ impl Schedule {
                 let partner = Rank(r ^ (1 << k));
                 (partner, self.held(if halving { partner } else { rank }, k + 1))
             }
+            Algorithm::RecursiveDoubling => {
+                // All that a group of 2^step neighbours has gathered.
+                let first = r >> step << step;
+                (Rank(r ^ (1 << step)), (first, first + (1 << step)))
+            }
+            Algorithm::LinearAllGather => (Rank(wrap(u64::from(r) + 1 + u64::from(step), n)), one(r)),
             Algorithm::AllToAll { .. } => {
                 let to = wrap(u64::from(r) + 1 + u64::from(step), n);
                 (Rank(to), one(to))
@@ -394,8 +433,10 @@ impl Schedule {
     fn source(&self, rank: Rank, step: u32) -> Rank {
         let (n, r) = (self.ranks, u64::from(rank.0));
         match self.algorithm {
-            Algorithm::HalvingDoubling => self.leg(rank, step).0,
-            Algorithm::AllToAll { .. } => Rank(wrap(r + u64::from(n) - 1 - u64::from(step), n)),
+            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.leg(rank, step).0,
+            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => {
+                Rank(wrap(r + u64::from(n) - 1 - u64::from(step), n))
+            }
             _ => Rank(wrap(r + u64::from(n) - 1, n)),
         }
     }
@@ -419,10 +460,11 @@ impl Schedule {
         let earlier = |steps: u32| place.step.checked_sub(steps).map(|step| Place { step, part: place.part });
         match self.algorithm {
             Algorithm::AllToAll { window } => After { sent: earlier(window), ..After::default() },
+            Algorithm::LinearAllGather => After::default(),
             _ => {
                 let before = earlier(1);
                 let received = before.map(|p| (self.source(rank, p.step), p));
-                let posted = before.filter(|_| self.algorithm == Algorithm::HalvingDoubling);
+                let posted = before.filter(|_| self.merges());
                 After { received, posted, sent: None }
             }
         }
@@ -472,6 +514,17 @@ mod tests {
     }
 
     #[test]
+    fn doubling_gathers_more_with_every_step_and_the_linear_one_all_at_once() {
+        let s = schedule(Algorithm::RecursiveDoubling, 8, 80);
+        let legs: Vec<(u32, u64, u64)> = s.sends(Rank(5)).map(|m| (m.to.0, m.first_byte, m.bytes)).collect();
+        assert_eq!(legs, [(4, 50, 10), (7, 40, 20), (1, 40, 40)]);
+        let s = schedule(Algorithm::LinearAllGather, 4, 40);
+        let legs: Vec<(u32, u64)> = s.sends(Rank(2)).map(|m| (m.to.0, m.first_byte)).collect();
+        assert_eq!(legs, [(3, 20), (0, 20), (1, 20)]);
+        assert!(s.sends(Rank(2)).all(|m| m.after == After::default()));
+    }
+
+    #[test]
     fn an_all_to_all_walks_its_peers() {
         let s = schedule(Algorithm::AllToAll { window: 2 }, 4, 40);
         let legs: Vec<(u32, Option<u32>)> = s.sends(Rank(3)).map(|m| (m.to.0, m.after.sent.map(|p| p.step))).collect();
@@ -480,10 +533,12 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_refused() {
-        use ScheduleError::{NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
+        use ScheduleError::{NoParts, NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
         for (algorithm, ranks, parts, error) in [
             (Algorithm::RingAllReduce, 1, 1, TooFewRanks),
             (Algorithm::HalvingDoubling, 12, 1, NotAPowerOfTwo),
+            (Algorithm::RecursiveDoubling, 12, 1, NotAPowerOfTwo),
+            (Algorithm::RecursiveDoubling, 8, 2, NoParts),
             (Algorithm::AllToAll { window: 0 }, 4, 1, Zero),
             (Algorithm::RingAllGather, 4, 0, Zero),
             (Algorithm::RingAllReduce, u32::MAX, 1, TooLong),

@@ -128,6 +128,7 @@ impl Toy {
                         }
                     }
                 }
+                Collective::Broadcast => unreachable!("no schedule is a broadcast"),
                 Collective::AllToAll => {
                     let length = mine.end - mine.start;
                     for from in (0..n).filter(|f| *f != rank) {
@@ -146,15 +147,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
     #[test]
     fn any_order_of_delivery_gives_the_right_data(
-        which in 0usize..5, ranks in 2u32..17, bytes in 0u64..300, parts in 1u32..4, window in 1u32..6, seed in any::<u64>(),
+        which in 0usize..7, ranks in 2u32..17, bytes in 0u64..300, parts in 1u32..4, window in 1u32..6, seed in any::<u64>(),
     ) {
         let (algorithm, ranks) = match which {
             0 => (Algorithm::RingAllReduce, ranks),
             1 => (Algorithm::RingReduceScatter, ranks),
             2 => (Algorithm::RingAllGather, ranks),
             3 => (Algorithm::HalvingDoubling, ranks.next_power_of_two()),
+            4 => (Algorithm::RecursiveDoubling, ranks.next_power_of_two()),
+            5 => (Algorithm::LinearAllGather, ranks),
             _ => (Algorithm::AllToAll { window }, ranks),
         };
+        let parts = if algorithm == Algorithm::RecursiveDoubling { 1 } else { parts };
         let schedule = Schedule::new(algorithm, ranks, bytes, parts).expect("a schedule");
         let mut toy = Toy::new(schedule, seed);
         toy.run();
@@ -163,15 +167,18 @@ proptest! {
 
     #[test]
     fn sends_and_receives_are_two_views_of_the_same_messages(
-        which in 0usize..5, ranks in 2u32..40, bytes in 0u64..100_000, parts in 1u32..4, window in 1u32..6,
+        which in 0usize..7, ranks in 2u32..40, bytes in 0u64..100_000, parts in 1u32..4, window in 1u32..6,
     ) {
         let (algorithm, ranks) = match which {
             0 => (Algorithm::RingAllReduce, ranks),
             1 => (Algorithm::RingReduceScatter, ranks),
             2 => (Algorithm::RingAllGather, ranks),
             3 => (Algorithm::HalvingDoubling, ranks.next_power_of_two()),
+            4 => (Algorithm::RecursiveDoubling, ranks.next_power_of_two()),
+            5 => (Algorithm::LinearAllGather, ranks),
             _ => (Algorithm::AllToAll { window }, ranks),
         };
+        let parts = if algorithm == Algorithm::RecursiveDoubling { 1 } else { parts };
         let schedule = Schedule::new(algorithm, ranks, bytes, parts).expect("a schedule");
         let mut total = 0;
         for rank in 0..ranks {

@@ -4,6 +4,7 @@ pub mod datagram;
 pub mod fault;
 pub mod loss;
 pub mod measure;
+pub mod multicast;
 pub mod plan;
 pub mod quantity;
 pub mod tally;
@@ -11,5 +12,6 @@ pub mod topology;
 pub mod usid;
 
 pub use measure::Measurements;
+pub use multicast::Members;
 pub use plan::Plan;
 pub use topology::{LinkId, NodeId, Topology};

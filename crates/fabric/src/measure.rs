@@ -137,15 +137,25 @@ pub struct PacketCounters {
     pub timeouts: u64,
     /// PFC pause frames sent.
     pub pauses: u64,
+    /// Chunks that hosts cast to groups, and to single hosts as repairs.
+    pub chunks: u64,
+    /// Those of them that went to single hosts.
+    pub repairs: u64,
+    /// Whole packets that switches made by copying, beyond those that they got.
+    pub copies: u64,
+    /// The same of packets that had been trimmed before.
+    pub copies_trimmed: u64,
+    /// Whole chunks that arrived at hosts.
+    pub chunks_arrived: u64,
 }
 
 impl PacketCounters {
     /// Whole data packets that were neither received nor trimmed, dropped or lost: they are still on their way.
     pub fn under_way(&self) -> u64 {
-        let received = self.delivered + self.duplicates + self.discarded;
+        let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived;
         let dropped = self.dropped - self.dropped_control;
         let lost = self.lost - self.lost_control;
-        self.sent.saturating_sub(received + self.trimmed + dropped + lost)
+        (self.sent + self.chunks + self.copies).saturating_sub(received + self.trimmed + dropped + lost)
     }
 }
 

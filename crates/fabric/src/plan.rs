@@ -1,6 +1,7 @@
 //! What to simulate: understood and checked, so that nothing after it can be misconfigured.
 
 use crate::fault::FaultPlan;
+use crate::multicast::Members;
 use crate::topology::{LinkId, Topology};
 use std::sync::Arc;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
@@ -25,6 +26,9 @@ pub struct Plan {
     pub flows: Vec<FlowPlan>,
     /// What flows wait for.
     pub triggers: Vec<TriggerPlan>,
+    /// Groups of hosts that the fabric copies packets to: packets name them by their place here
+    /// ([`HostId::group`](strandway_proto::HostId::group)).
+    pub multicast: Vec<Members>,
     /// What breaks, and when.
     pub faults: Vec<FaultPlan>,
     /// Every random stream derives from this.

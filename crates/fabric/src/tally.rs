@@ -1,5 +1,7 @@
 //! Counts of messages that have no row of their own: how many there were, and how long they took, from a histogram.
 
+use std::collections::BTreeMap;
+use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
 /// The slowest messages that a tally names.
@@ -154,6 +156,8 @@ pub struct Tally {
     pub first: Option<Time>,
     /// When the last one arrived so far.
     pub last: Option<Time>,
+    /// Parts of hosts that were given up, by the host whose silence was the reason.
+    pub aborted: BTreeMap<HostId, u64>,
     /// Completion times.
     pub completion: Histogram,
     /// The ten slowest, the slowest first; of equal ones those with the lowest numbers.
@@ -181,6 +185,11 @@ impl Tally {
         self.note(Slow { took, message, started });
     }
 
+    /// A host's part was given up because of this host's silence.
+    pub fn abort(&mut self, dead: HostId) {
+        *self.aborted.entry(dead).or_default() += 1;
+    }
+
     fn note(&mut self, slow: Slow) {
         let rank = |s: &Slow| (std::cmp::Reverse(s.took), s.message);
         if self.slowest.len() == SLOWEST && self.slowest.last().is_some_and(|last| rank(last) < rank(&slow)) {
@@ -201,6 +210,9 @@ impl Tally {
             (a, b) => a.or(b),
         };
         self.last = self.last.max(other.last);
+        for (&dead, count) in &other.aborted {
+            *self.aborted.entry(dead).or_default() += count;
+        }
         self.completion.merge(&other.completion);
         other.slowest.iter().for_each(|slow| self.note(*slow));
     }

@@ -6,7 +6,7 @@ use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::text::count;
-pub use crate::scenario::collective::CollectivePlan;
+pub use crate::scenario::collective::{CollectivePlan, Execution};
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
 pub use crate::scenario::faults::FaultNote;
@@ -17,8 +17,9 @@ use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Group, Programs, Rank};
+use strandway_collective::{Group, Multicast, Programs, Rank};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
+use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
@@ -48,6 +49,8 @@ pub struct Experiment {
     pub collectives: Vec<CollectivePlan>,
     /// The same collectives as hosts run them.
     pub groups: Vec<Group>,
+    /// The workload's multicast operations, as hosts run them.
+    pub multicasts: Vec<Multicast>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -108,8 +111,15 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let mut notes = notes(&workloads, &profile, fabric.routing);
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
-    let context =
-        Context { sink, topology: &topology, rate: derived.rate, seed: run.seed, rows: run.rows, profile: &profile };
+    let context = Context {
+        sink,
+        topology: &topology,
+        rate: derived.rate,
+        seed: run.seed,
+        rows: run.rows,
+        pauses: ports.pfc.is_some(),
+        profile: &profile,
+    };
     let traffic = generate(&context, &workloads);
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
     let busy = busy.unwrap_or_else(|| {
@@ -172,6 +182,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         connections: traffic.connections,
         flows: traffic.flows,
         triggers: traffic.triggers,
+        multicast: traffic.members,
         faults: faults.plans,
         seed: run.seed,
         time_limit,
@@ -193,6 +204,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         classes: traffic.classes,
         collectives: traffic.collectives,
         groups: traffic.groups,
+        multicasts: traffic.multicasts,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -422,8 +434,12 @@ impl Experiment {
             data as f64 * (1.0 + acks)
         };
         let rows = self.messages.iter().map(hops).sum::<f64>();
-        let tallied = self.collectives.iter().zip(&self.groups).filter(|(c, _)| c.tallied);
-        (rows + tallied.map(|(_, group)| self.hops_of(group)).sum::<f64>()) as u64
+        let tallied = self.collectives.iter().filter(|c| c.tallied).map(|c| match c.execution {
+            Execution::Schedule(group) => self.hops_of(&self.groups[group]),
+            Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
+            Execution::Flows => 0.0,
+        });
+        (rows + tallied.sum::<f64>()) as u64
     }
 
     /// The same of a collective without rows: every peer of a few ranks stands for all.
@@ -442,6 +458,20 @@ impl Experiment {
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
         // Every message has one acknowledgement at least.
         group.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * sum / count
+    }
+
+    /// The same of a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section 8.3).
+    fn hops_of_multicast(&self, multicast: &Multicast) -> f64 {
+        let topology = &self.plan.topology;
+        let mut leaves: Vec<u32> = multicast.ranks.hosts().iter().map(|&host| topology.leaf_of(host)).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        let crossed = f64::from(multicast.ranks.count()) + if leaves.len() > 1 { leaves.len() as f64 } else { 0.0 };
+        let layout = &multicast.layout;
+        let chunks: f64 = (0..layout.shares()).map(|share| f64::from(layout.chunks(share))).sum();
+        // Letters of three barriers, each with its acknowledgement.
+        let ranks = f64::from(multicast.ranks.count());
+        chunks * crossed + ranks * 6.0 * ranks.log2().ceil() * 4.0
     }
 
     /// What a message's connections use.
@@ -492,9 +522,19 @@ impl Experiment {
         (!found.is_empty()).then_some(found)
     }
 
+    /// What a run has counted of a collective that has no rows.
+    pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
+        let place = match plan.execution {
+            Execution::Schedule(group) => plan.tallied.then_some(group)?,
+            Execution::Multicast(multicast) => self.groups.len() + multicast,
+            Execution::Flows => return None,
+        };
+        measured.tallies.get(place)
+    }
+
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        Programs::new(&self.plan, &self.groups)
+        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts)
     }
 
     /// The collective that a flow of the plan belongs to.

@@ -271,8 +271,8 @@ pub struct Packets {
     pub dropped_control: u64,
     /// Of the lost packets, those that were no whole data packets.
     pub lost_control: u64,
-    /// Whole data packets that were still on their way at the end: sent = delivered + duplicates + discarded + trimmed +
-    /// dropped - dropped_control + lost - lost_control + under_way.
+    /// Whole data packets that were still on their way at the end: sent + chunks + copies = delivered + duplicates + discarded +
+    /// chunks_arrived + trimmed + dropped - dropped_control + lost - lost_control + under_way.
     pub under_way: u64,
     /// Acknowledgements sent.
     pub acks: u64,
@@ -286,6 +286,17 @@ pub struct Packets {
     pub pauses: u64,
     /// Data packets sent again, as a share of all that were sent.
     pub retransmitted_share: f64,
+    /// Payload bytes that left onto links, each counted once per link, host links included. Absent where headers and control packets
+    /// differ in size, since links count packets and bytes only.
+    pub payload_link_bytes: Option<u64>,
+    /// Chunks of multicasts that hosts cast to groups, and to single hosts as repairs.
+    pub chunks: u64,
+    /// Those of them that went to single hosts.
+    pub repairs: u64,
+    /// Packets that switches made by copying.
+    pub copies: u64,
+    /// Whole chunks that arrived at hosts, also those that were there already.
+    pub chunks_arrived: u64,
 }
 
 /// One class of flows.

@@ -7,6 +7,7 @@ pub(crate) mod fabric;
 pub(crate) mod faults;
 pub(crate) mod files;
 pub(crate) mod generate;
+mod multicast;
 pub(crate) mod profile;
 pub(crate) mod run;
 mod shapes;

@@ -208,6 +208,9 @@ pub fn run_programs(
             names.join(", ")
         )));
     }
+    if !plan.multicast.is_empty() {
+        return Err(no_multicast());
+    }
     let hosts = plan.topology.hosts() as usize;
     let count = plan.flows.len();
     let stamps = || (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -280,6 +283,13 @@ pub fn run_programs(
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
     })
+}
+
+/// Real nodes have no groups yet.
+fn no_multicast() -> WireError {
+    WireError::Unsupported(
+        "the workload uses multicast, which runs in the simulator only: write another algorithm, or use `strandway run`".into(),
+    )
 }
 
 fn sum(connections: &[ConnectionStats]) -> PacketCounters {

@@ -4,6 +4,7 @@
 //! thread or payload: a world tells it what happened (`handle_…`) and asks what to do (`poll_…`). The simulator and the loop
 //! over sockets drive the same program.
 
+use crate::cast::Cast;
 use crate::letter::Letter;
 use crate::message::Message;
 use crate::packet::{HostId, MessageId};
@@ -48,6 +49,35 @@ pub enum Event {
         /// What it says.
         letter: Letter,
     },
+    /// A chunk is here, cast by another host to this one or to a group of it.
+    Chunk {
+        /// Who cast it.
+        from: HostId,
+        /// The operation that it is a part of.
+        task: u32,
+        /// Which piece it is, counted over the whole buffer of the operation.
+        chunk: u32,
+        /// The plane that it came by.
+        plane: u8,
+        /// Did a switch cut its payload off? Then only its name is here.
+        trimmed: bool,
+        /// Is it the last one of its sender's share?
+        last: bool,
+    },
+    /// All chunks of a cast of ours have left ([`Action::Cast`]).
+    Cast {
+        /// To whom they went.
+        to: HostId,
+        /// The operation that they are a part of.
+        task: u32,
+        /// The chunk behind the last of them.
+        end: u32,
+    },
+    /// One of this host's ports went down or came back. Worlds that do not know say nothing.
+    Ports {
+        /// The ports that are up, one bit each.
+        up: u32,
+    },
     /// A signal is here ([`Action::Signal`]).
     Signal {
         /// Its place among signals that arrive at one instant.
@@ -74,6 +104,15 @@ pub enum Action {
         /// What it says.
         letter: Letter,
     },
+    /// Sends chunks to a group or to one host, without any connection. They may be lost. Its chunks are at least one.
+    Cast(Cast),
+    /// Tells that this host's part in a collective has reached a stage. It is for measurements only.
+    Stage {
+        /// The number that the part has among the run's messages.
+        message: MessageId,
+        /// Which stage.
+        stage: Stage,
+    },
     /// Closes a channel that opened at first use, once nothing is under way on it. A later message opens it again.
     Close {
         /// Which one.
@@ -90,6 +129,22 @@ pub enum Action {
         order: u32,
         /// What it says.
         word: u32,
+    },
+}
+
+/// How far a host's part in a collective has come that is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It begins.
+    Begun,
+    /// Everything that it is to have is here.
+    Complete,
+    /// Nobody needs anything of it any more.
+    Closed,
+    /// It was given up, since this host did not answer any more.
+    Aborted {
+        /// The silent host.
+        dead: HostId,
     },
 }
 

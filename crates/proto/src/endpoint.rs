@@ -1,5 +1,6 @@
 //! A host: its connections, which of them is ready, and their timers.
 
+mod cast;
 mod contexts;
 mod event;
 mod life;
@@ -10,6 +11,7 @@ mod table;
 mod watch;
 mod window;
 
+use crate::cast::Casts;
 use crate::connection::{Connection, Kind, Polled};
 use crate::letter::Letter;
 use crate::message::Message;
@@ -67,6 +69,12 @@ pub struct Endpoint {
     free_contexts: Vec<u32>,
     /// The first connection with messages to each host, where windows are shared.
     destinations: BTreeMap<contexts::Destination, u32>,
+    /// Chunks that are to leave without a connection, if there ever were any.
+    casts: Option<Box<Casts>>,
+    /// There are some now.
+    casting: bool,
+    /// The next turn for data is that of chunks, where connections have data, too.
+    casts_first: bool,
 }
 
 /// Is this port one of these?
@@ -115,6 +123,9 @@ fn redirected(packet: Packet, ports: u32) -> Packet {
 /// Stands for the ports rather than a connection in the timer heap.
 const PORTS_TIMER: u32 = u32::MAX;
 
+/// Stands for the pace of chunks.
+const CASTS_TIMER: u32 = u32::MAX - 1;
+
 /// Control packets that wait for a port at the most; beyond it the oldest acknowledgement is dropped, since later ones
 /// say more.
 const CONTROL_MAX: usize = 65_536;
@@ -149,6 +160,9 @@ impl Endpoint {
             contexts: Vec::new(),
             free_contexts: Vec::new(),
             destinations: BTreeMap::new(),
+            casts: None,
+            casting: false,
+            casts_first: false,
         }
     }
 
@@ -164,7 +178,7 @@ impl Endpoint {
         self.settle(now, to.slot());
     }
 
-    /// A packet arrived.
+    /// A packet arrived. A chunk belongs to no connection and is a stray here: worlds hand it to the host's program.
     #[inline]
     pub fn handle_packet(&mut self, now: Time, packet: &Packet) -> Handled {
         if let Header::Data(data) = &packet.header
@@ -187,6 +201,9 @@ impl Endpoint {
 
     /// As [`Endpoint::handle_packet`], for everything but data of a connection that our number names and that is awake.
     fn handle_other(&mut self, now: Time, packet: &Packet) -> Handled {
+        if let Header::Chunk(_) = packet.header {
+            return self.stray();
+        }
         let Some(slot) = self.connections.named_by(packet.source, packet.connection) else {
             return self.handle_unknown(now, packet);
         };
@@ -226,7 +243,7 @@ impl Endpoint {
         let control = &mut self.control;
         let mut reply = |packet: Packet| push_control(control, packet);
         match &packet.header {
-            Header::Data(_) | Header::Part(_) => unreachable!("data takes another way"),
+            Header::Data(_) | Header::Part(_) | Header::Chunk(_) => unreachable!("data takes another way"),
             Header::Probe { number } => {
                 connection.handle_probe(now, packet, *number, &mut reply);
                 if connection.wants_idle_probe() {
@@ -311,6 +328,10 @@ impl Endpoint {
                 self.handle_ports_timeout(now, at);
                 continue;
             }
+            if id == CASTS_TIMER {
+                // Whoever asks next finds that pace allows it.
+                continue;
+            }
             let Some(connection) = self.connections.get_mut(id as usize) else {
                 self.handle_closing_timeout(now, at, id as usize);
                 continue;
@@ -379,18 +400,25 @@ impl Endpoint {
     /// Control packets go first, but after a burst of them data has a turn. Connections take turns packet by packet.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, free: Ports) -> Option<Packet> {
-        let control_first = self.streak < self.control_burst || self.ready.is_empty() || free.data == 0;
+        let no_data = self.ready.is_empty() && !self.casting;
+        let control_first = self.streak < self.control_burst || no_data || free.data == 0;
         if control_first && let Some(packet) = self.take_control(free) {
             self.streak += 1;
             return Some(packet);
         }
         if free.data != 0
-            && let Some(packet) = self.take_data(now, free)
+            && let Some(packet) = self.take_data_or_chunk(now, free)
         {
             self.streak = 0;
             return Some(packet);
         }
         if control_first { None } else { self.take_control(free) }
+    }
+
+    /// Connections and chunks take turns.
+    #[inline]
+    fn take_data_or_chunk(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        if self.casting { self.take_chunk_in_turn(now, free) } else { self.take_data(now, free) }
     }
 
     /// The packet of the first connection that is ready and finds its way free.
@@ -452,7 +480,7 @@ impl Endpoint {
     /// Is there anything that `poll_transmit` might give, ports and pace permitting?
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty() || !self.control.is_empty()
+        !self.ready.is_empty() || !self.control.is_empty() || self.casting
     }
 
     /// Is there a control packet to send?

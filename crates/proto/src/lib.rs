@@ -7,6 +7,7 @@
 pub mod account;
 pub mod application;
 pub mod bitmap;
+pub mod cast;
 pub mod congestion;
 mod connection;
 mod endpoint;
@@ -28,6 +29,7 @@ pub mod units;
 pub mod wire;
 
 pub use application::Application;
+pub use cast::Cast;
 pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection, SharedWindow};
 pub use environment::Environment;
 pub use host::HostTraits;

@@ -10,6 +10,23 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
+impl HostId {
+    const GROUP: u32 = 1 << 31;
+
+    /// The address of a multicast group, by the group's number in the run: what is sent there reaches all of its members but the
+    /// sender.
+    #[inline]
+    pub const fn group(number: u32) -> HostId {
+        HostId(number | HostId::GROUP)
+    }
+
+    /// The number of the group, if this is a group's address and not a host's.
+    #[inline]
+    pub const fn as_group(self) -> Option<u32> {
+        if self.0 & HostId::GROUP != 0 { Some(self.0 & !HostId::GROUP) } else { None }
+    }
+}
+
 /// A connection as one endpoint numbers it: a slot in its table, and which of the slot's connections it is (the generation).
 ///
 /// A packet carries the number by which its *receiver* knows the connection. If the receiver did not open its end before the
@@ -202,7 +219,7 @@ flags! {
     ACK_REQUEST = 0;
     /// Data: sent before. Acknowledgement: echo of that, so that an RTT sample can be judged.
     RETRANSMITTED = 1;
-    /// Data: the last packet of its message.
+    /// Data: the last packet of its message. A chunk: the last one of its sender's share.
     LAST = 2;
     /// Data: a switch cut the payload off.
     TRIMMED = 3;
@@ -289,6 +306,20 @@ pub struct Part {
     pub parity: bool,
     /// The number of the plan by which the message is cut and coded: 0 where a profile has only one.
     pub plan: u8,
+}
+
+/// A piece of a buffer that all members of a group are to have ([`crate::cast`]). It belongs to no connection and says by itself where it
+/// belongs. No wire format carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Chunk {
+    /// The operation that it is a part of.
+    pub task: u32,
+    /// Which piece it is, counted over the whole buffer of the operation.
+    pub chunk: u32,
+    /// Payload bytes; kept when the payload is trimmed away.
+    pub length: u16,
+    /// Where a simulated packet waited longest. No wire format carries it.
+    pub wait: Wait,
 }
 
 /// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
@@ -396,13 +427,15 @@ pub enum Header {
     Answer(Answer),
     /// A short word from one program to another.
     Letter(Letter),
+    /// A piece of what a group is to have.
+    Chunk(Chunk),
 }
 
 impl Header {
     /// Does payload follow it, unless it is trimmed?
     #[inline]
     pub const fn has_payload(&self) -> bool {
-        matches!(self, Header::Data(_) | Header::Part(_))
+        matches!(self, Header::Data(_) | Header::Part(_) | Header::Chunk(_))
     }
 }
 
@@ -438,7 +471,7 @@ impl Packet {
     #[inline]
     pub const fn is_control(&self) -> bool {
         match self.header {
-            Header::Data(_) | Header::Part(_) => self.flags.has(Flags::TRIMMED),
+            Header::Data(_) | Header::Part(_) | Header::Chunk(_) => self.flags.has(Flags::TRIMMED),
             // A path is probed where data goes.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
             Header::Ack(_)
@@ -486,6 +519,13 @@ mod tests {
             prop_assume!(full >= 0);
             prop_assert_eq!(Psn::new(full as u64).extend(near), full as u64);
         }
+    }
+
+    #[test]
+    fn a_group_has_an_address_that_no_host_has() {
+        assert_eq!(HostId::group(7).as_group(), Some(7));
+        assert_eq!(HostId(7).as_group(), None);
+        assert_ne!(HostId::group(7), HostId(7));
     }
 
     #[test]

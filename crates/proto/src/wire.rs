@@ -116,6 +116,9 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     if let Header::Part(part) = &packet.header {
         return part::encode(packet, part, out);
     }
+    if let Header::Chunk(_) = &packet.header {
+        return Err(WireError::Unencodable);
+    }
     match format {
         WireFormat::Rocev2 => rocev2::encode(packet, out),
         WireFormat::Uec => uec::encode(packet, out),
@@ -160,6 +163,7 @@ pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
     match header {
         Header::Letter(_) => return letter::BYTES,
         Header::Part(_) => return part::BYTES,
+        Header::Chunk(_) => return 0,
         _ => {}
     }
     match format {

@@ -491,6 +491,7 @@ fn attack(world: &World, steps: &[Step]) {
                 }
                 // A hostile packet may be one.
                 Event::Letter { .. } => {}
+                Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Failed { connection } | Event::Closed { connection } => {
                     let c = connection.0 as usize;
                     assert!(!failed[c], "told once");

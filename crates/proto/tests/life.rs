@@ -115,6 +115,7 @@ impl World {
                     assert!(self.received.insert(message.0), "message {} arrives once", message.0)
                 }
                 Event::Letter { .. } => panic!("nobody wrote a letter"),
+                Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Closed { connection } => {
                     assert!(!self.ends[side].is_open(connection));
                     self.closed[side].push(connection);

@@ -8,7 +8,9 @@
 use crate::route::Router;
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_fabric::NodeId;
+use strandway_fabric::multicast::{Members, Tree};
 use strandway_fabric::topology::{LinkId, NodeKind, Topology};
+use strandway_proto::HostId;
 
 /// From an instant on routing knows that a link is dead, or alive again.
 pub(crate) type Change = (u64, LinkId, bool);
@@ -107,6 +109,8 @@ pub(crate) struct Dead {
     /// By node, then leaf of its plane, as they are asked for: which ways lead on.
     known: Vec<Vec<u32>>,
     ways: Vec<u64>,
+    /// By group, leaf and plane, as they are asked for: the trees without a dead link for what a host of that leaf casts.
+    trees: BTreeMap<(u32, u32, u8), Vec<u32>>,
 }
 
 impl Dead {
@@ -119,6 +123,7 @@ impl Dead {
             hosts: BTreeSet::new(),
             known: vec![Vec::new(); nodes],
             ways: Vec::new(),
+            trees: BTreeMap::new(),
         };
         let leaves_of = |spine: NodeId| {
             let (_, number, plane) = topology.describe(spine);
@@ -153,6 +158,30 @@ impl Dead {
     #[inline]
     pub(crate) fn cuts_off(&self, host: u32, plane: u32) -> bool {
         !self.hosts.is_empty() && self.hosts.contains(&(host, plane))
+    }
+
+    /// The trees of a plane on which no link between switches is dead, for what a host of this leaf casts to a group; all of them if
+    /// each has a dead link, since some members are better than none. Dead links to hosts belong to every tree.
+    pub(crate) fn trees(
+        &mut self,
+        topology: &Topology,
+        (group, members): (u32, &Members),
+        source: HostId,
+        leaf: u32,
+        plane: u8,
+    ) -> &[u32] {
+        let links = &self.links;
+        self.trees.entry((group, leaf, plane)).or_insert_with(|| {
+            let between = |link: &LinkId| topology.ends(*link).is_some_and(|e| e.level > 0 && e.plane == plane);
+            let dead: Vec<LinkId> = links.iter().map(|&link| LinkId(link)).filter(between).collect();
+            let whole = |number: &u32| {
+                let tree = Tree::numbered(topology, *number);
+                !dead.iter().any(|&link| members.crosses(topology, source, tree, link))
+            };
+            let all = 0..Tree::count(topology);
+            let left: Vec<u32> = all.clone().filter(whole).collect();
+            if left.is_empty() { all.collect() } else { left }
+        })
     }
 
     /// Which ways lead on from a switch to a leaf of its plane, given as its number and as a node.

@@ -1,8 +1,8 @@
 //! A packet on the road: the 32 bytes that switches look at. All else rests in [`Cargo`] and is touched at the two hosts.
 
 use crate::queue::NIL;
-use strandway_proto::Packet;
 use strandway_proto::packet::{Flags, Header, Wait};
+use strandway_proto::{HostId, Packet};
 
 /// A packet between two hosts. In the calendar it is an entry that may stand for something else, too: see [`Transit::note`].
 /// Four words, so that it is copied and changed in registers.
@@ -57,6 +57,7 @@ impl Transit {
         let waited = match &packet.header {
             Header::Data(data) => Some(data.wait),
             Header::Part(part) => Some(part.wait),
+            Header::Chunk(chunk) => Some(chunk.wait),
             _ => None,
         };
         if let Some(waited) = waited {
@@ -120,10 +121,16 @@ impl Transit {
         self.key as u32
     }
 
-    /// The host that it goes to.
+    /// The host or the group that it goes to.
     #[inline]
     pub(crate) fn destination(&self) -> u32 {
         (self.way >> 32) as u32
+    }
+
+    /// The group that it goes to, if it goes to one.
+    #[inline]
+    pub(crate) fn group(&self) -> Option<usize> {
+        HostId(self.destination()).as_group().map(|group| group as usize)
     }
 
     /// The uplinks that it takes.
@@ -250,6 +257,13 @@ impl Cargo {
         Transit { key: 0, rest: word(index, transit.rest as u32), ..*transit }
     }
 
+    /// A packet as it is now a second time, and apart from it from now on.
+    pub(crate) fn copy(&mut self, transit: &Transit) -> Transit {
+        let packet = *self.packet(transit);
+        let copy = self.put_again(&packet, transit);
+        Transit { key: transit.key, ..copy }
+    }
+
     /// A slot more.
     #[cold]
     fn grow(&mut self, packet: &Packet) -> u32 {
@@ -281,6 +295,7 @@ impl Cargo {
         match &mut packet.header {
             Header::Data(data) => data.wait = wait,
             Header::Part(part) => part.wait = wait,
+            Header::Chunk(chunk) => chunk.wait = wait,
             _ => {}
         }
         packet

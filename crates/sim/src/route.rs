@@ -4,10 +4,12 @@
 use crate::detour::{Change, Detours, Left};
 use crate::road::{Cargo, Transit};
 use crate::slice::Layout;
+use strandway_fabric::NodeId;
+use strandway_fabric::multicast::{Members, Tree};
 use strandway_fabric::plan::Routing;
 use strandway_fabric::topology::{LinkId, Topology};
 use strandway_proto::rng::{Random, StreamKind, mix64};
-use strandway_proto::{Packet, PathId};
+use strandway_proto::{HostId, Packet, PathId};
 
 /// Forwarding of all switches. Each thread holds a copy.
 #[derive(Clone, Debug)]
@@ -255,6 +257,30 @@ impl Router {
         let ways = self.leaf_ways(node - self.leaf_node, self.leaf_of(packet.destination.0));
         let uplink = ways.skip + self.choose(node, packet, &ways, 0);
         uplink | self.spine_uplink(leaf, uplink, plane, packet) << 16
+    }
+
+    /// The tree that a packet for a group takes which sets off at `time`, as [`Transit`] keeps uplinks: the one that its entropy value
+    /// names, unless routing knows of a dead link on it.
+    pub(crate) fn tree(&mut self, groups: &[Members], packet: &Packet, time: u64) -> u32 {
+        let group = packet.destination.as_group().unwrap_or(u32::MAX);
+        let mut number = packet.path.entropy();
+        if let Some(dead) = self.detours.as_mut().and_then(|detours| detours.at(time)) {
+            let (leaf, plane) = (packet.source.0 / self.hosts_per_leaf, packet.path.port());
+            let usable = dead.trees(&self.topology, (group, &groups[group as usize]), packet.source, leaf, plane);
+            number = usable.get(number as usize % usable.len().max(1)).copied().unwrap_or(number);
+        }
+        let tree = Tree::numbered(&self.topology, number);
+        u32::from(tree.leaf_up) | u32::from(tree.spine_up) << 16
+    }
+
+    /// The places of the ports by which a switch of this slice copies a packet that `source` casts to a group.
+    #[inline]
+    pub(crate) fn copies(&self, members: &Members, node: u32, source: HostId, uplinks: u32, mut to: impl FnMut(u32)) {
+        let gate = &self.gates[(node - self.hosts) as usize];
+        let tree = Tree { leaf_up: uplinks as u16, spine_up: (uplinks >> 16) as u16 };
+        members.copies(&self.topology, NodeId(node), source, tree, |port| {
+            to(if port.up { gate.up } else { gate.down } + port.port);
+        });
     }
 
     /// The uplink that a packet takes from the tier-1 switch above this uplink of a leaf; 0 if it goes down from there.

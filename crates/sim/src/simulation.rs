@@ -159,6 +159,8 @@ fn merge(
     for slice in &mut slices {
         m.events += slice.events_done;
         m.packet_hops += slice.hops;
+        m.packets.copies += slice.copies[0];
+        m.packets.copies_trimmed += slice.copies[1];
         add_packets(&mut m.packets, &slice.packets);
         m.paths.resize(slice.paths.len(), PathCounters::default());
         for (all, one) in m.paths.iter_mut().zip(&slice.paths) {
@@ -288,6 +290,9 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.nacks += one.nacks;
     all.notifications += one.notifications;
     all.pauses += one.pauses;
+    all.chunks += one.chunks;
+    all.repairs += one.repairs;
+    all.chunks_arrived += one.chunks_arrived;
 }
 
 /// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every
@@ -385,6 +390,7 @@ mod tests {
             connections: ends.iter().map(connection).collect(),
             flows: ends.iter().enumerate().map(flow).collect(),
             triggers: vec![],
+            multicast: vec![],
             faults: vec![],
             seed,
             time_limit: Time(200_000_000_000),

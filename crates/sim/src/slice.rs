@@ -128,7 +128,7 @@ pub(crate) struct Slice<'a> {
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
-    /// Ports of switches are eager, or links are known to be dead at times.
+    /// Ports of switches are eager, links are known to be dead at times, or packets go to groups.
     special: bool,
     /// Something was left undone since the run ends before.
     cut_off: bool,
@@ -143,6 +143,8 @@ pub(crate) struct Slice<'a> {
     planes: usize,
     pub(crate) events_done: u64,
     pub(crate) hops: u64,
+    /// Packets that switches made by copying: whole ones, and trimmed ones.
+    pub(crate) copies: [u64; 2],
     pub(crate) finished: u64,
     pub(crate) finished_at: u64,
     reported: (u64, u64),

@@ -2,8 +2,8 @@
 
 use super::spread::place;
 use super::{SlowFlow, Spread};
-use crate::plan::{CollectivePlan, Experiment};
-use strandway_collective::Group;
+use crate::plan::{CollectivePlan, Execution, Experiment};
+use strandway_collective::{Group, Multicast};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Slow, Tally};
 
@@ -14,7 +14,14 @@ pub(super) struct Part<'a> {
     pub(super) bytes: u64,
     /// Counts and times; `None` of a run that did not take place.
     tally: Option<&'a Tally>,
-    group: &'a Group,
+    of: Of<'a>,
+}
+
+/// What the messages are those of.
+enum Of<'a> {
+    Group(&'a Group),
+    /// One for each rank: what it gathers, or is sent.
+    Multicast(&'a Multicast),
 }
 
 /// All such messages of an experiment.
@@ -22,15 +29,21 @@ pub(super) struct Crowd<'a>(Vec<Part<'a>>);
 
 impl<'a> Crowd<'a> {
     pub(super) fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Crowd<'a> {
-        let plans = experiment.collectives.iter().zip(&experiment.groups).enumerate().filter(|(_, (c, _))| c.tallied);
-        let part = |(i, (plan, group)): (usize, (&'a CollectivePlan, &'a Group))| Part {
-            class: plan.class,
-            total: group.messages(),
-            bytes: group.schedule.volume(),
-            tally: measured.tallies.get(i),
-            group,
+        let part = |plan: &'a CollectivePlan| {
+            let (total, bytes, of) = match plan.execution {
+                Execution::Schedule(group) => {
+                    let group = &experiment.groups[group];
+                    (group.messages(), group.schedule.volume(), Of::Group(group))
+                }
+                Execution::Multicast(multicast) => {
+                    let multicast = &experiment.multicasts[multicast];
+                    (u64::from(multicast.ranks.count()), multicast.heard(), Of::Multicast(multicast))
+                }
+                Execution::Flows => return None,
+            };
+            Some(Part { class: plan.class, total, bytes, tally: experiment.tally_of(plan, measured), of })
         };
-        Crowd(plans.map(part).collect())
+        Crowd(experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part).collect())
     }
 
     /// Those of one class.
@@ -50,7 +63,7 @@ impl<'a> Crowd<'a> {
     pub(super) fn slowest(&self) -> Vec<SlowFlow> {
         let of = |part: &Part<'a>| -> Vec<SlowFlow> {
             let slow = part.tally.map_or(&[][..], |t| &t.slowest);
-            slow.iter().filter_map(|slow| named(part.group, slow)).collect()
+            slow.iter().filter_map(|slow| named(&part.of, slow)).collect()
         };
         self.0.iter().flat_map(of).collect()
     }
@@ -71,16 +84,21 @@ impl Part<'_> {
 }
 
 /// One of the slowest messages of a collective, with its name.
-fn named(group: &Group, slow: &Slow) -> Option<SlowFlow> {
-    let (rank, index, piece) = group.piece_of(slow.message)?;
-    let send = group.schedule.send(rank, index);
-    let (from, to) = (group.hosts.get(rank.0 as usize)?, group.hosts.get(send.to.0 as usize)?);
-    Some(SlowFlow {
-        name: format!("host{}->host{}", from.0, to.0),
-        bytes: group.part(send.bytes, piece).1,
-        start_us: slow.started.as_us(),
-        fct_us: slow.took.as_us(),
-    })
+fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
+    let (name, bytes) = match of {
+        Of::Group(group) => {
+            let (rank, index, piece) = group.piece_of(slow.message)?;
+            let send = group.schedule.send(rank, index);
+            let (from, to) = (group.hosts.get(rank.0 as usize)?, group.hosts.get(send.to.0 as usize)?);
+            (format!("host{}->host{}", from.0, to.0), group.part(send.bytes, piece).1)
+        }
+        Of::Multicast(multicast) => {
+            let rank = slow.message.checked_sub(multicast.first_message)?;
+            let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
+            (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
+        }
+    };
+    Some(SlowFlow { name, bytes, start_us: slow.started.as_us(), fct_us: slow.took.as_us() })
 }
 
 /// The spread of the times of all these messages: values in microseconds of those with rows, histograms of those without.

@@ -8,13 +8,14 @@ use super::{
     LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series, why,
 };
 use crate::cost::Tables;
-use crate::plan::{CollectivePlan, Experiment, FaultNote, Message};
+use crate::plan::{CollectivePlan, Execution, Experiment, FaultNote, Message};
 use crate::scenario::expect::flow_key;
 use std::collections::BTreeSet;
 use strandway_collective::bandwidth;
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_fabric::plan::Start;
 use strandway_fabric::{LinkId, Measurements, Topology};
+use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
 impl Report {
@@ -128,6 +129,11 @@ impl Report {
                 timeouts: p.timeouts,
                 pauses: p.pauses,
                 retransmitted_share: share(p.retransmitted, p.sent),
+                payload_link_bytes: payload_link_bytes(experiment, measured),
+                chunks: p.chunks,
+                repairs: p.repairs,
+                copies: p.copies,
+                chunks_arrived: p.chunks_arrived,
             },
             classes: classes.collect(),
             links: groups(experiment, measured),
@@ -142,7 +148,7 @@ impl Report {
             why: why::why(experiment, measured),
             expect: Vec::new(),
             faults: experiment.faults.iter().map(fault).collect(),
-            notes: experiment.notes.clone(),
+            notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
         report.expect = expectations(experiment, &report, &lives);
@@ -274,7 +280,7 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd
         finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),
         never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64 + more(|p| p.total - p.started()),
         bytes: experiment.messages.iter().map(|m| m.bytes).sum::<u64>() + more(|p| p.bytes),
-        delivered_bytes: delivered(measured),
+        delivered_bytes: delivered(experiment, measured),
         unfinished: unfinished.collect(),
         waiting: pairs()
             .filter(|(_, l)| l.started.is_none())
@@ -292,13 +298,42 @@ fn waits(experiment: &Experiment, message: &Message) -> Option<String> {
     Some(format!("{} waits for trigger {name}", experiment.message_name(message)))
 }
 
-/// Payload bytes that arrived for the first time.
-fn delivered(measured: &Measurements) -> u64 {
-    measured.connections.iter().chain([&measured.opened]).map(|c| c.delivered_bytes).sum()
+/// Payload bytes that left onto links. Every packet has as many bytes beside its payload as a control packet has, or nobody can tell.
+fn payload_link_bytes(experiment: &Experiment, measured: &Measurements) -> Option<u64> {
+    let transports = || experiment.plan.profiles.iter().map(|p| &p.transport);
+    let header = u64::from(transports().next()?.header);
+    let same = transports().all(|t| u64::from(t.header) == header && u64::from(t.control) == header);
+    let trims = experiment.plan.ports.trim.is_none_or(|trim| u64::from(trim.size) == header);
+    (same && trims).then(|| measured.links.iter().map(|l| l.bytes - header * l.packets).sum())
+}
+
+/// Multicasts that were given up, and because of whom.
+fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
+    let told = |plan: &CollectivePlan| -> Vec<String> {
+        let aborted = experiment.tally_of(plan, measured).map(|tally| &tally.aborted);
+        let dead = aborted.into_iter().flatten();
+        let tell = |(host, ranks): (&HostId, &u64)| {
+            format!("{}: {ranks} of {} ranks gave up, since host{} did not answer", plan.name, plan.ranks, host.0)
+        };
+        dead.map(tell).collect()
+    };
+    experiment.collectives.iter().flat_map(told).collect()
+}
+
+/// Payload bytes that arrived for the first time; of multicasts, those of ranks that have everything.
+fn delivered(experiment: &Experiment, measured: &Measurements) -> u64 {
+    let multicast = experiment.collectives.iter().map(|plan| {
+        let Execution::Multicast(multicast) = plan.execution else { return 0 };
+        let complete = experiment.tally_of(plan, measured).map_or(0, |tally| tally.received);
+        let whole = u128::from(experiment.multicasts[multicast].heard()) * u128::from(complete);
+        (whole / u128::from(plan.ranks)) as u64
+    });
+    let connections = measured.connections.iter().chain([&measured.opened]).map(|c| c.delivered_bytes);
+    connections.chain(multicast).sum()
 }
 
 fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {
-    let bytes = delivered(measured);
+    let bytes = delivered(experiment, measured);
     let tallies = || measured.tallies.iter().filter(|t| t.started > 0);
     let first =
         lives.iter().filter_map(|l| l.started).chain(tallies().filter_map(|t| t.first)).min().unwrap_or_default();
@@ -311,6 +346,7 @@ fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> 
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
     let mut senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
     senders.extend(experiment.groups.iter().flat_map(|g| g.hosts.iter().map(|h| h.0)));
+    senders.extend(experiment.multicasts.iter().flat_map(|m| m.ranks.hosts().iter().map(|h| h.0)));
     let single = experiment.messages.iter().zip(lives);
     let single = single.map(|(m, l)| l.completion().map_or(0.0, |time| m.bytes as f64 * 8e3 / time.0.max(1) as f64));
     let per_flow =
@@ -422,27 +458,29 @@ fn paths(experiment: &Experiment, measured: &Measurements) -> Vec<PathFacts> {
 }
 
 fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Vec<CollectiveFacts> {
-    let facts = |(i, plan): (usize, &CollectivePlan)| {
+    let facts = |plan: &CollectivePlan| {
         let lives = &lives[plan.messages.clone()];
-        let schedule = &plan.schedule;
-        let (algorithm, bytes) = (schedule.algorithm(), schedule.bytes());
-        let tally = measured.tallies.get(i).filter(|_| plan.tallied);
-        let messages = if plan.tallied { experiment.groups[i].messages() } else { lives.len() as u64 };
+        let tally = experiment.tally_of(plan, measured);
+        let messages = match plan.execution {
+            Execution::Schedule(group) if plan.tallied => experiment.groups[group].messages(),
+            Execution::Multicast(_) => u64::from(plan.ranks),
+            Execution::Schedule(_) | Execution::Flows => lives.len() as u64,
+        };
         let received =
             tally.map_or_else(|| lives.iter().filter(|l| l.received.is_some()).count() as u64, |t| t.received);
         let started = tally.map_or_else(|| lives.iter().filter_map(|l| l.started).min(), |t| t.first);
         let last = tally.map_or_else(|| lives.iter().filter_map(|l| l.received).max(), |t| t.last);
         let last = last.filter(|_| received == messages);
         let time = last.zip(started).map(|(last, first)| last.since(first));
-        let rates = time.and_then(|t| bandwidth(algorithm.collective(), schedule.ranks(), Bytes(bytes), t));
+        let rates = time.and_then(|t| bandwidth(plan.kind, plan.ranks, Bytes(plan.bytes), t));
         CollectiveFacts {
             name: plan.name.clone(),
             group: plan.group,
-            kind: algorithm.collective().name().to_string(),
-            algorithm: algorithm.name().to_string(),
+            kind: plan.kind.name().to_string(),
+            algorithm: plan.algorithm.clone(),
             placement: plan.placement.clone(),
-            ranks: schedule.ranks(),
-            bytes,
+            ranks: plan.ranks,
+            bytes: plan.bytes,
             messages,
             received,
             started_us: started.map(Time::as_us),
@@ -452,7 +490,7 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
             busbw: rates.map(|r| r.bus),
         }
     };
-    experiment.collectives.iter().enumerate().map(facts).collect()
+    experiment.collectives.iter().map(facts).collect()
 }
 
 fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {

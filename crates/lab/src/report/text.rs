@@ -289,6 +289,10 @@ fn packets_table(report: &Report) -> String {
     let p = &report.packets;
     let mut table = table();
     table.set_header(["packets", "", "signals", "", "trouble", ""].map(heading));
+    let cast = [
+        ["chunks cast", &count(p.chunks), "copies by switches", &count(p.copies), "repairs", &count(p.repairs)],
+        ["chunks arrived", &count(p.chunks_arrived), "", "", "", ""],
+    ];
     let rows = [
         ["data sent", &count(p.sent), "marked (ECN)", &count(p.marked), "dropped", &count(p.dropped)],
         ["delivered", &count(p.delivered), "trimmed", &count(p.trimmed), "lost to faults", &count(p.lost)],
@@ -296,7 +300,8 @@ fn packets_table(report: &Report) -> String {
         ["acknowledgements", &count(p.acks), "CNPs", &count(p.notifications), "duplicates", &count(p.duplicates)],
         ["under way at the end", &count(p.under_way), "PFC pauses", &count(p.pauses), "discarded", &count(p.discarded)],
     ];
-    for row in rows {
+    let cast = cast.into_iter().filter(|_| p.chunks > 0);
+    for row in rows.into_iter().chain(cast) {
         let cells = row.iter().enumerate().map(|(i, text)| if i % 2 == 1 { right(*text) } else { Cell::new(text) });
         table.add_row(cells.collect::<Vec<_>>());
     }

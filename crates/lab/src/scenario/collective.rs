@@ -1,12 +1,15 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::multicast;
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::ops::Range;
-use strandway_collective::{Algorithm, Group, Placement, PlacementError, Rank, Schedule, ScheduleError};
+use strandway_collective::{
+    Algorithm, BroadcastTree, Collective, Group, Placement, PlacementError, Rank, Schedule, ScheduleError,
+};
 use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
@@ -14,11 +17,33 @@ use strandway_proto::units::{Bytes, Span};
 /// A collective as written.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    algorithm: Algorithm,
+    way: Way,
     ranks: Option<u32>,
     group: Option<u32>,
     parts: u32,
     placement: Placed,
+}
+
+/// How it is done.
+#[derive(Clone, Debug)]
+enum Way {
+    /// By messages that wait for each other, as a schedule says.
+    Schedule(Algorithm),
+    /// By multicast.
+    Multicast(multicast::Written),
+    /// A broadcast by a tree of messages from this rank on.
+    Tree(BroadcastTree, u32),
+}
+
+/// What executes a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// A schedule: its place in [`crate::Experiment::groups`].
+    Schedule(usize),
+    /// A multicast operation: its place in [`crate::Experiment::multicasts`].
+    Multicast(usize),
+    /// Flows of the plan that wait for each other.
+    Flows,
 }
 
 /// A placement as written.
@@ -39,8 +64,16 @@ pub struct CollectivePlan {
     pub name: String,
     /// The group's number, if there are several.
     pub group: Option<u32>,
-    /// Algorithm, ranks and bytes.
-    pub schedule: Schedule,
+    /// What it achieves.
+    pub kind: Collective,
+    /// How: `ring`, `multicast` and so on.
+    pub algorithm: String,
+    /// How many take part.
+    pub ranks: u32,
+    /// Bytes as nccl-tests counts them.
+    pub bytes: u64,
+    /// What executes it.
+    pub execution: Execution,
     /// `contiguous`, `random` or the name of a file.
     pub placement: String,
     /// Index of its class in [`crate::Experiment::classes`].
@@ -57,25 +90,38 @@ pub struct CollectivePlan {
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = super::fabric::HOSTS_MAX as u32;
-    let algorithm = match kind {
-        "all-to-all" => Algorithm::AllToAll { window: many("window", most).unwrap_or(4) },
+    let schedule = Way::Schedule;
+    let way = match kind {
+        "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling"]) {
-            Some("halving-doubling") => Algorithm::HalvingDoubling,
-            _ => Algorithm::RingAllReduce,
+            Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
+            _ => schedule(Algorithm::RingAllReduce),
         },
-        _ => {
+        "broadcast" => match multicast::read_broadcast(section) {
+            (Some(tree), root) => Way::Tree(tree, root),
+            (None, root) => Way::Multicast(multicast::read(section, Some(root))),
+        },
+        "reduce-scatter" => {
             section.choice("algorithm", &["ring"]);
-            if kind == "reduce-scatter" { Algorithm::RingReduceScatter } else { Algorithm::RingAllGather }
+            schedule(Algorithm::RingReduceScatter)
         }
+        _ => match section.choice("algorithm", &["ring", "recursive-doubling", "linear", "multicast"]) {
+            Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
+            Some("linear") => schedule(Algorithm::LinearAllGather),
+            Some("multicast") => Way::Multicast(multicast::read(section, None)),
+            _ => schedule(Algorithm::RingAllGather),
+        },
     };
-    let parts = if kind == "all-to-all" { None } else { many("pipeline", 256) };
+    let whole =
+        matches!(way, Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling) | Way::Multicast(_));
+    let parts = if whole { None } else { many("pipeline", 256) };
     let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
     if ranks.is_some() && section.has("hosts") {
         section.wrong("hosts", "is given together with `ranks`", "write one of the two");
     }
     let group = many("group", most);
     let placement = placement(section, scenario)?;
-    Some(Written { algorithm, ranks, group, parts: parts.unwrap_or(1), placement })
+    Some(Written { way, ranks, group, parts: parts.unwrap_or(1), placement })
 }
 
 fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
@@ -169,13 +215,37 @@ impl Maker<'_> {
             return self.complain("group", size, what, "choose a divisor, or set `ranks`");
         }
         let bytes = self.workload.common.size.0;
+        let groups = ranks / size;
+        let name = |group: u32| match groups {
+            1 => (self.workload.class.clone(), None),
+            _ => (format!("{}/{group}", self.workload.class), Some(group)),
+        };
+        let algorithm = match &written.way {
+            Way::Schedule(algorithm) => *algorithm,
+            other => {
+                if fits(self.context.rate, Bytes(bytes.saturating_mul(u64::from(size)))).is_none() {
+                    return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
+                }
+                for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
+                    let placement = written.placement.name.clone();
+                    match other {
+                        Way::Multicast(keys) => self.multicast(keys, hosts, name(group), placement),
+                        Way::Tree(tree, root) => {
+                            self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
+                        }
+                        Way::Schedule(_) => {}
+                    }
+                }
+                return;
+            }
+        };
         // An all-to-all's size is that of one message.
-        let copies = if matches!(written.algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
+        let copies = if matches!(algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
         let whole = bytes.saturating_mul(u64::from(copies));
         if fits(self.context.rate, Bytes(whole)).is_none() {
             return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
         }
-        let schedule = match Schedule::new(written.algorithm, size, whole, written.parts) {
+        let schedule = match Schedule::new(algorithm, size, whole, written.parts) {
             Ok(schedule) => schedule,
             Err(error) => {
                 let remedy = match error {
@@ -201,21 +271,21 @@ impl Maker<'_> {
         let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
         // Rows name connections of the plan; so do lists of ordered ones.
         let on_demand = tallied && channels > CHANNELS_MAX;
-        let groups = ranks / size;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
             let (placed, messages) = self.group(&schedule, hosts, (tallied, on_demand));
             self.traffic.groups.push(placed);
-            let (name, group) = match groups {
-                1 => (self.workload.class.clone(), None),
-                _ => (format!("{}/{group}", self.workload.class), Some(group)),
-            };
+            let (name, group) = name(group);
             let bound = self.bound(&schedule, hosts);
             let placement = written.placement.name.clone();
             let class = self.class;
             self.traffic.collectives.push(CollectivePlan {
                 name,
                 group,
-                schedule,
+                kind: algorithm.collective(),
+                algorithm: algorithm.name().into(),
+                ranks: size,
+                bytes: whole,
+                execution: Execution::Schedule(self.traffic.groups.len() - 1),
                 placement,
                 class,
                 messages,

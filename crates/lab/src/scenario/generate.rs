@@ -3,16 +3,16 @@
 //! What a report calls a flow is one message of the workload. Striped over several connections it becomes as many flows
 //! of the simulator, all posted together; it is finished when its last piece is.
 
-use super::collective::CollectivePlan;
+use super::collective::{CollectivePlan, Execution};
 use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
 use crate::import::htsim::{Matrix, MatrixStart};
 use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::Group;
-use strandway_fabric::Topology;
+use strandway_collective::{Group, Multicast};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
+use strandway_fabric::{Members, Topology};
 use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
@@ -42,6 +42,9 @@ pub(crate) struct Traffic {
     pub(crate) collectives: Vec<CollectivePlan>,
     /// The same collectives as hosts run them.
     pub(crate) groups: Vec<Group>,
+    /// Multicast operations, and the members of the group of each.
+    pub(crate) multicasts: Vec<Multicast>,
+    pub(crate) members: Vec<Members>,
     /// Messages of collectives that have no rows.
     pub(crate) tallied: u64,
     /// The first is that of the run.
@@ -71,6 +74,8 @@ pub(crate) struct Context<'a> {
     pub(crate) seed: u64,
     /// Every message has a row, however many there are.
     pub(crate) rows: bool,
+    /// Switches pause rather than drop (PFC).
+    pub(crate) pauses: bool,
     /// What connections use that are not said to use another.
     pub(crate) profile: &'a Arc<Profile>,
 }
@@ -102,15 +107,29 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     }
     // Messages without rows are numbered behind those with rows.
     let mut next = traffic.flows.len() as u32;
-    for (group, _) in traffic.groups.iter_mut().zip(&traffic.collectives).filter(|(_, c)| c.tallied) {
-        group.first_message = next;
-        next += group.messages() as u32;
+    let tallied = traffic.collectives.iter().filter(|c| c.tallied).map(|c| c.execution);
+    for execution in tallied {
+        match execution {
+            Execution::Schedule(group) => {
+                traffic.groups[group].first_message = next;
+                next += traffic.groups[group].messages() as u32;
+            }
+            Execution::Multicast(multicast) => {
+                traffic.multicasts[multicast].first_message = next;
+                next += traffic.multicasts[multicast].ranks.count();
+            }
+            Execution::Flows => {}
+        }
     }
     // And so are channels that open at first use, behind the connections of the plan.
     let mut channel = traffic.connections.len() as u32;
     for group in traffic.groups.iter_mut().filter(|g| g.on_demand) {
         group.first_channel = channel;
         channel = channel.wrapping_add(group.channels() as u32);
+    }
+    for multicast in &mut traffic.multicasts {
+        multicast.channel = channel;
+        channel = channel.wrapping_add(2);
     }
     traffic
 }
@@ -422,12 +441,21 @@ impl Traffic {
                 last = last.max(at);
             }
         }
-        for (group, plan) in self.groups.iter().zip(&self.collectives) {
+        for plan in &self.collectives {
+            let Execution::Schedule(group) = plan.execution else { continue };
+            let group = &self.groups[group];
             last = last.max(group.starts.iter().copied().max().unwrap_or_default());
             // A rank sends as much as any other, and receives as much.
             let each = group.schedule.volume() / u64::from(group.schedule.ranks());
             for host in group.hosts.iter().filter(|_| plan.tallied) {
                 bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
+            }
+        }
+        for multicast in &self.multicasts {
+            last = last.max(multicast.starts.iter().copied().max().unwrap_or_default());
+            for &host in multicast.ranks.hosts() {
+                let heard = &mut bytes[host.0 as usize][1];
+                *heard = heard.saturating_add(multicast.layout.bytes());
             }
         }
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);

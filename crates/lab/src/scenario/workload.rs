@@ -13,7 +13,7 @@ use toml::{Table, Value};
 /// The most flows of one run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
-pub(crate) const KINDS: [&str; 10] = [
+pub(crate) const KINDS: [&str; 11] = [
     "permutation",
     "incast",
     "outcast",
@@ -21,13 +21,14 @@ pub(crate) const KINDS: [&str; 10] = [
     "all-reduce",
     "reduce-scatter",
     "all-gather",
+    "broadcast",
     "poisson",
     "matrix",
     "flows",
 ];
 
 /// Every key of a workload, whatever its kind.
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 35] = [
     "name",
     "kind",
     "profile",
@@ -56,6 +57,13 @@ const KEYS: [&str; 28] = [
     "group",
     "window",
     "pipeline",
+    "root",
+    "radix",
+    "chains",
+    "trees",
+    "pace",
+    "cutoff",
+    "recovery",
 ];
 
 /// The largest message.
@@ -176,7 +184,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
     }
     let start = if kind == "matrix" { None } else { section.span("start") };
     // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
-    let jittery = !matches!(kind, "all-reduce" | "reduce-scatter" | "all-gather");
+    let jittery = !matches!(kind, "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
     let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
     let messages = if repeats { section.count("messages", 1, 1 << 20) } else { None };
@@ -210,7 +218,7 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
         "permutation" => Kind::Permutation,
         "incast" => Kind::Incast { destination: host("destination"), senders: many("senders"), pick: pick() },
         "outcast" => Kind::Outcast { source: host("source"), receivers: many("receivers"), pick: pick() },
-        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" => {
+        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast" => {
             Kind::Collective(Box::new(collective::read(section, scenario, kind)?))
         }
         "poisson" => {

@@ -222,8 +222,9 @@ impl<'a> Host<'a> {
                         self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
                     }
                 }
-                // Channels of the plan stay open.
-                Action::Close { .. } => {}
+                // Channels of the plan stay open, and measurements are of rows.
+                Action::Close { .. } | Action::Stage { .. } => {}
+                Action::Cast(_) => return Err(super::no_multicast()),
             }
         }
         Ok(())

@@ -34,6 +34,15 @@ pub enum Event {
         /// What it says.
         letter: Letter,
     },
+    /// All chunks of a cast ([`Endpoint::cast`](crate::Endpoint::cast)) have left.
+    Cast {
+        /// To whom they went.
+        to: HostId,
+        /// The operation that they are a part of.
+        task: u32,
+        /// The chunk behind the last of them.
+        end: u32,
+    },
     /// A connection has used up its retries, or its peer ended it: what is not finished never will be, and nothing more is
     /// sent. Told once.
     Failed {

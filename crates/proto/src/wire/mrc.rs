@@ -75,7 +75,12 @@ pub(super) const fn header_bytes(header: &Header, last: bool) -> usize {
         Header::Data(_) => 4 + 4 + 16,
         Header::Ack(_) => 28 + 8,
         Header::Nack(_) => 20,
-        Header::Cnp | Header::Probe { .. } | Header::Operation { .. } | Header::Letter(_) | Header::Part(_) => 16,
+        Header::Cnp
+        | Header::Probe { .. }
+        | Header::Operation { .. }
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_) => 16,
         Header::Answer(_) => 36,
     }
 }
@@ -176,7 +181,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Probe { .. } => (PROBE, Psn::new(0)),
         Header::Operation { number, .. } => (REQUEST, Psn::new(u64::from(*number))),
         Header::Answer(answer) => (RESPONSE, Psn::new(u64::from(answer.number))),
-        Header::Letter(_) | Header::Part(_) => return Err(WireError::Unencodable),
+        Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => return Err(WireError::Unencodable),
     };
     let rest = flags.0 & !standard_flags(&packet.header);
     let ours = OURS.iter().enumerate().fold(0, |bits, (i, flag)| bits | u8::from(rest & flag.0 != 0) << i);
@@ -243,7 +248,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
             w.put([NACK_CC, low]);
             w.u16(0);
         }
-        Header::Cnp | Header::Letter(_) | Header::Part(_) => w.zeros(16),
+        Header::Cnp | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => w.zeros(16),
         Header::Probe { number } => {
             let number = u16::try_from(number).map_err(|_| WireError::Unencodable)?;
             w.u32(0);

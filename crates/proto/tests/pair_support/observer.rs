@@ -96,6 +96,7 @@ impl Pair<'_> {
                 flow.received += 1;
             }
             Event::Letter { .. } => panic!("nobody wrote a letter"),
+            Event::Cast { .. } => panic!("nobody cast anything"),
             Event::Sent { connection, message } => {
                 let flow = &mut self.flows[side][connection.0 as usize];
                 assert_eq!(message, flow.posted[flow.finished].id, "messages finish once and in order");

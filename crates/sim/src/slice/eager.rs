@@ -19,6 +19,20 @@ use strandway_fabric::topology::LinkId;
 /// Bytes of a PFC pause frame on the wire: a minimum Ethernet frame.
 const PAUSE_FRAME: u16 = 64;
 
+/// In place of the port that a packet came in by: it is one of several copies, and this is the number of what they share.
+const SHARED: u32 = 1 << 31;
+
+/// What the copies of one packet share: it takes room in the switch once, until the last of them has left.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// The port that the packet came in by.
+    ingress: u32,
+    /// Copies in the switch, and one more while copies are made.
+    left: u32,
+    /// It takes room.
+    accounted: bool,
+}
+
 /// Stands for the bytes of a control packet in service: they are not accounted for.
 const NOTHING_TO_RELEASE: u32 = u32::MAX;
 
@@ -36,6 +50,11 @@ pub(super) struct Switches {
     /// The data bytes that each of them holds in its shared buffer.
     buffered: Vec<u64>,
     services: Vec<Service>,
+    /// Packets with several copies here, and those of these places that are free.
+    shares: Vec<Share>,
+    free_shares: Vec<u32>,
+    /// The ports that a packet is copied to.
+    copy_to: Vec<u32>,
     /// The looks that are due in the present window, by key and port.
     looks: BinaryHeap<Reverse<(u64, u32)>>,
     /// The present window.
@@ -123,6 +142,9 @@ impl Slice<'_> {
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
         let mut packet = *packet;
         let ingress = if self.accounting { self.switches.ingress[packet.source() as usize] } else { 0 };
+        if let Some(group) = packet.group() {
+            return self.arrive_for_group(node, group, &packet, ingress, now);
+        }
         let place = if self.router.has_detours() {
             self.router.place_at(node, &mut packet, &self.cargo, now)
         } else {
@@ -133,6 +155,54 @@ impl Slice<'_> {
         self.sample_port(port, now);
         self.enqueue_eager(port, packet, ingress, now);
         self.look_later(port);
+    }
+
+    /// The same for a packet that goes to a group: copies of it join ports, each as there is room, and none waits for the others.
+    fn arrive_for_group(&mut self, node: u32, group: usize, packet: &Transit, ingress: u32, now: u64) {
+        let source = self.cargo.packet(packet).source;
+        let mut ports = std::mem::take(&mut self.switches.copy_to);
+        let members = &self.plan.multicast[group];
+        self.router.copies(members, node, source, packet.uplinks(), |port| ports.push(port));
+        if ports.is_empty() {
+            self.lead_nowhere(packet, now);
+        }
+        self.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
+        let share = (ports.len() > 1).then(|| self.share(ingress));
+        for (n, &port) in ports.iter().enumerate() {
+            let last = n + 1 == ports.len();
+            let copy = if last { *packet } else { self.cargo.copy(packet) };
+            self.sample_port(port as usize, now);
+            self.enqueue_eager(port as usize, copy, share.unwrap_or(ingress), now);
+            self.look_later(port as usize);
+        }
+        if let Some(share) = share {
+            self.end_share(share);
+        }
+        ports.clear();
+        self.switches.copy_to = ports;
+    }
+
+    /// A packet that came in by this port will have several copies: what stands for the port with each of them.
+    fn share(&mut self, ingress: u32) -> u32 {
+        let share = Share { ingress, left: 1, accounted: false };
+        let switches = &mut self.switches;
+        let number = switches.free_shares.pop().unwrap_or_else(|| {
+            switches.shares.push(share);
+            switches.shares.len() as u32 - 1
+        });
+        switches.shares[number as usize] = share;
+        number | SHARED
+    }
+
+    /// One of several copies is gone. The port that the packet came in by, if it was the last one and the packet took room.
+    fn end_share(&mut self, shared: u32) -> Option<u32> {
+        let share = &mut self.switches.shares[(shared & !SHARED) as usize];
+        share.left -= 1;
+        if share.left > 0 {
+            return None;
+        }
+        self.switches.free_shares.push(shared & !SHARED);
+        share.accounted.then_some(share.ingress)
     }
 
     /// A packet joins an eager port at `now`.
@@ -198,6 +268,17 @@ impl Slice<'_> {
     #[inline]
     fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
+        let mut ingress = ingress;
+        if ingress & SHARED != 0 {
+            let share = &self.switches.shares[(ingress & !SHARED) as usize];
+            if share.accounted {
+                // It takes no more room in the switch. Without PFC each queue has its own limit.
+                let Some(shared) = limits.shared.filter(|_| limits.pfc.is_none()) else { return true };
+                let free = self.free_at(i, &shared);
+                return (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64;
+            }
+            ingress = share.ingress;
+        }
         if let Some(pfc) = limits.pfc {
             let port = &self.switches.services[ingress as usize];
             if limits.shared.is_some() {
@@ -242,7 +323,15 @@ impl Slice<'_> {
     /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
     #[inline]
     fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
-        let ingress = ingress as usize;
+        let mut ingress = ingress as usize;
+        if ingress & SHARED as usize != 0 {
+            let share = &mut self.switches.shares[ingress & !(SHARED as usize)];
+            share.left += 1;
+            if std::mem::replace(&mut share.accounted, true) {
+                return;
+            }
+            ingress = share.ingress as usize;
+        }
         if self.plan.ports.shared.is_some() {
             if self.accounting && !self.fits_share(i, ingress, size) {
                 self.switches.services[ingress].ingress_headroom += size;
@@ -266,6 +355,11 @@ impl Slice<'_> {
     /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
     #[inline]
     fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
+        let mut ingress = ingress;
+        if ingress & SHARED as usize != 0 {
+            let Some(real) = self.end_share(ingress as u32) else { return };
+            ingress = real as usize;
+        }
         let Some(pfc) = self.limits[0].pfc else {
             if self.plan.ports.shared.is_some() {
                 *self.buffered_at(i) -= size;

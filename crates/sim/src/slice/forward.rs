@@ -5,6 +5,7 @@ use super::visit::AtPort;
 use crate::calendar::{Calendar, GROUP};
 use crate::road::{Cargo, Transit};
 use crate::route::Router;
+use strandway_fabric::Members;
 use strandway_fabric::measure::PacketCounters;
 use strandway_fabric::plan::Plan;
 
@@ -18,15 +19,18 @@ pub(super) struct Road<'s> {
     first_host_stop: u32,
     pub(super) first_port: u32,
     hosts: u32,
-    /// Ports of switches are eager, or links are known to be dead at times.
+    /// Ports of switches are eager, links are known to be dead at times, or packets go to groups.
     special: bool,
+    groups: &'s [Members],
+    /// Packets made by copying: whole ones, and trimmed ones.
+    copies: &'s mut [u64; 2],
 }
 
 impl Road<'_> {
     /// A packet is on its way over a link to `node` and will be there at `time`, in a later window. False if routing there will
     /// know of no way.
     #[inline(always)]
-    pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &Cargo) -> bool {
+    pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &mut Cargo) -> bool {
         if node < self.hosts {
             self.calendar.put(time, self.first_host_stop + node - self.first_host, link, packet);
         } else if self.special {
@@ -39,14 +43,44 @@ impl Road<'_> {
     }
 
     #[inline(never)]
-    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &Cargo) -> bool {
+    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &mut Cargo) -> bool {
         if let Some(switch) = self.switches.get((node - self.hosts) as usize) {
             self.calendar.put(time, switch * GROUP as u32, link, packet);
             return true;
         }
+        if let Some(group) = packet.group() {
+            return self.copy_on(time, link, node, packet, &self.groups[group], cargo);
+        }
         let Some(port) = self.router.place_at(node, &mut packet, cargo, time) else { return false };
         self.calendar.put(time, port - self.first_port, link, packet);
         true
+    }
+
+    /// The same for a packet that goes to a group: a copy of it joins each port of its tree. Each is marked, trimmed, dropped or lost by
+    /// itself.
+    fn copy_on(
+        &mut self,
+        time: u64,
+        link: u32,
+        node: u32,
+        packet: Transit,
+        members: &Members,
+        cargo: &mut Cargo,
+    ) -> bool {
+        let source = cargo.packet(&packet).source;
+        let (calendar, copies, first_port) = (&mut *self.calendar, &mut *self.copies, self.first_port);
+        let mut only = true;
+        self.router.copies(members, node, source, packet.uplinks(), |port| {
+            // The first copy is the packet itself.
+            let copy = if std::mem::take(&mut only) {
+                packet
+            } else {
+                copies[usize::from(!packet.is_whole_data())] += 1;
+                cargo.copy(&packet)
+            };
+            calendar.put(time, port - first_port, link, copy);
+        });
+        !only
     }
 }
 
@@ -62,6 +96,8 @@ macro_rules! road {
             first_port: $slice.first_port,
             hosts: $slice.cut.hosts,
             special: $slice.special,
+            groups: &$slice.plan.multicast,
+            copies: &mut $slice.copies,
         }
     };
 }
@@ -112,7 +148,7 @@ impl Slice<'_> {
     /// A packet from another slice is on its way over a link to `node`.
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         let mut road = road!(self);
-        if !road.send_on(time, link, node, packet, &self.cargo) {
+        if !road.send_on(time, link, node, packet, &mut self.cargo) {
             self.lead_nowhere(&packet, time);
         }
     }

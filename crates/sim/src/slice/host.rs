@@ -1,12 +1,13 @@
 //! A host in the fabric: an endpoint and its NIC ports.
 
+use super::seat::CHUNK;
 use super::{FaultEvent, Slice};
 use crate::calendar::Note;
 use crate::port::flag;
 use crate::road::Transit;
 use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
-use strandway_proto::packet::{Flags, Header};
+use strandway_proto::packet::{Chunk, Flags, Header};
 use strandway_proto::units::Time;
 use strandway_proto::{Endpoint, Handled, Letter, Packet, PathId, Ports};
 
@@ -115,6 +116,10 @@ impl Slice<'_> {
                 let port = (link.0 % self.planes as u32) as u8;
                 self.hosts[h].endpoint.handle_port(Time(now), port, !down);
                 self.tell_blocked(h, h * self.planes + usize::from(port), now);
+                let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
+                let up = ports.iter().zip(0..).fold(0, |up, (port, n)| up | u32::from(!port.has(flag::DOWN)) << n);
+                self.programs[h].handle_event(Time(now), &Event::Ports { up });
+                self.act(h, now);
             }
         }
         self.look_at_ports(h);
@@ -165,6 +170,10 @@ impl Slice<'_> {
         let packet = self.cargo.look(transit);
         let is_data = matches!(packet.header, Header::Data(_));
         match &packet.header {
+            Header::Chunk(chunk) => {
+                let (chunk, packet) = (*chunk, *packet);
+                return self.deliver_chunk(h, now, transit, &packet, chunk);
+            }
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
             _ => {}
@@ -199,6 +208,28 @@ impl Slice<'_> {
         let host = &self.hosts[h];
         let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
+            self.run_host(h, now + 1);
+        }
+    }
+
+    /// A chunk has arrived at a host, all of it or only its header: its program is told, without any connection.
+    fn deliver_chunk(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet, chunk: Chunk) {
+        let trimmed = packet.flags.has(Flags::TRIMMED);
+        self.packets.chunks_arrived += u64::from(!trimmed);
+        if self.sampling && !trimmed {
+            self.sampler.delivered(h, now, packet, u64::from(chunk.length));
+        }
+        self.cargo.release(transit);
+        let host = &mut self.hosts[h];
+        host.now = now;
+        let wake_at = host.wake_at;
+        let last = packet.flags.has(Flags::LAST);
+        let (plane, Chunk { task, chunk: number, .. }) = (packet.path.port(), chunk);
+        let event = Event::Chunk { from: packet.source, task, chunk: number, plane, trimmed, last };
+        self.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
+        self.programs[h].handle_event(Time(now), &event);
+        // Most chunks call for nothing.
+        if self.act(h, now) || self.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
@@ -294,9 +325,18 @@ impl Slice<'_> {
             Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.packets.acks += 1,
             Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.packets.nacks += 1,
             Header::Cnp => self.packets.notifications += 1,
+            Header::Chunk(_) => {
+                self.packets.chunks += 1;
+                self.packets.repairs += u64::from(packet.destination.as_group().is_none());
+                self.note_sent(&packet);
+            }
             _ => {}
         }
-        let transit = self.cargo.put(&packet, self.router.uplinks(&packet));
+        let uplinks = match packet.destination.as_group() {
+            None => self.router.uplinks(&packet),
+            Some(_) => self.router.tree(&self.plan.multicast, &packet, now),
+        };
+        let transit = self.cargo.put(&packet, uplinks);
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;
@@ -304,13 +344,22 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
+        if let Header::Chunk(_) = packet.header {
+            // It may have been the last one that the program wanted to leave.
+            self.tell(h, now);
+        }
+    }
+
+    #[inline]
+    fn note_sent(&mut self, packet: &Packet) {
+        let slot = usize::from(packet.path.port()) * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
+        self.paths[slot].sent += 1;
     }
 
     /// A packet of a message leaves; `first` is whether it is the message's first one.
     #[inline]
     fn note_data(&mut self, h: usize, packet: &Packet, message: u32, first: bool, now: u64) {
-        let slot = usize::from(packet.path.port()) * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
-        self.paths[slot].sent += 1;
+        self.note_sent(packet);
         let last = packet.flags.has(Flags::LAST);
         if (last || first) && !packet.flags.has(Flags::RETRANSMITTED) {
             self.note_progress(h, message, now, last);

@@ -7,7 +7,7 @@ use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
 use strandway_proto::ConnectionStats;
 use strandway_proto::account::Spent;
-use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::application::{Action, Application, Channel, Event, Stage};
 use strandway_proto::packet::Header;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
@@ -32,6 +32,8 @@ const RECEIVED: u64 = 1;
 const FINISHED: u64 = 2;
 const FAILED: u64 = 3;
 const LETTER: u64 = 4;
+pub(super) const CHUNK: u64 = 5;
+const STAGE: u64 = 6;
 
 impl Slice<'_> {
     /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
@@ -87,6 +89,7 @@ impl Slice<'_> {
                 self.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
                 Event::Letter { from: self.hosts[h].endpoint.peer(connection), letter }
             }
+            Told::Cast { to, task, end } => Event::Cast { to, task, end },
             Told::Closed { .. } => return None,
         })
     }
@@ -102,10 +105,14 @@ impl Slice<'_> {
         self.all_programs.group_of(message.0).and_then(|group| self.tallies.get_mut(group))
     }
 
-    /// Does what a host's program wants done now.
-    pub(super) fn act(&mut self, h: usize, now: u64) {
+    /// Does what a host's program wants done now. True if it wanted anything.
+    pub(super) fn act(&mut self, h: usize, now: u64) -> bool {
+        let mut any = false;
         while let Some(action) = self.programs[h].poll_action(Time(now)) {
+            any = true;
             match action {
+                Action::Cast(cast) => self.hosts[h].endpoint.cast(cast),
+                Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
                 Action::Post { channel, message } => self.post(h, channel, message, now),
                 Action::Signal { to, at, order, word } => {
                     let target = self.cut.slice_of_host(to);
@@ -124,7 +131,43 @@ impl Slice<'_> {
         }
         let host = &mut self.hosts[h];
         host.wake_at = self.programs[h].poll_timeout().0;
-        host.ask_again_at = 0;
+        if any {
+            host.ask_again_at = 0;
+        }
+        any
+    }
+
+    /// A host's part in a collective without messages of its own has come so far: it counts like a message.
+    fn note_stage(&mut self, h: usize, message: MessageId, stage: Stage, now: u64) {
+        let word = match stage {
+            Stage::Begun => 0,
+            Stage::Complete => 1,
+            Stage::Closed => 2,
+            Stage::Aborted { dead } => 3 + u64::from(dead.0),
+        };
+        self.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
+        if let Stage::Closed = stage {
+            self.finished += 1;
+            self.finished_at = self.finished_at.max(now);
+        }
+        let since = match stage {
+            Stage::Begun => {
+                self.open[h].push((message.0, now));
+                now
+            }
+            Stage::Closed => {
+                let open = &mut self.open[h];
+                open.iter().position(|o| o.0 == message.0).map_or(now, |at| open.swap_remove(at).1)
+            }
+            Stage::Complete | Stage::Aborted { .. } => now,
+        };
+        let Some(tally) = self.tally_of(message) else { return };
+        match stage {
+            Stage::Begun => tally.start(Time(now)),
+            Stage::Complete => tally.receive(Time(now)),
+            Stage::Closed => tally.finish(message.0, Time(since), Time(now)),
+            Stage::Aborted { dead } => tally.abort(dead),
+        }
     }
 
     /// A signal is on its way to the program of a host of this slice.

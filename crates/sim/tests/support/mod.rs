@@ -82,6 +82,7 @@ pub fn plan(topology: Topology, profile: Profile, flows: &[(u32, u32, u64)]) -> 
             })
             .collect(),
         triggers: vec![],
+        multicast: vec![],
         faults: vec![],
         seed: 1,
         time_limit: Time(1_000_000 * US),

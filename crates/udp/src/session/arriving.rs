@@ -231,6 +231,7 @@ impl Session {
                         around.completions.push_back(Completion::Letter { connection, letter });
                     }
                 }
+                Event::Cast { .. } => unreachable!("a session casts no chunks"),
                 // Its retries are used up.
                 Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
             }

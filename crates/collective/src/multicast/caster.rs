@@ -1,0 +1,683 @@
+//! A rank of a multicast operation as the program of a host.
+
+use super::letters::{Barrier, Run, Word};
+use super::owed::{Due, Owed};
+use super::repair::{Fetching, Given, Look, Serving};
+use super::{BATCH, Cutoff, Multicast};
+use std::collections::{BTreeSet, VecDeque};
+use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::partial::{Inserted, Progress};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, MessageId};
+
+/// So often in a row a rank may leave a question unanswered. Multicast sheet, section 6.2, rule 6.
+const SILENT_MAX: u32 = 40;
+
+/// Channels stay open for so many times the patience for an acknowledgement, lest each answer to a late question open one. Ours.
+const LINGER: u64 = 3;
+
+/// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
+const ABORT_MAX: u32 = 10;
+
+/// How far a rank has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It has not begun.
+    Idle,
+    /// In the first barrier.
+    Here,
+    /// In the second barrier: it takes chunks.
+    Armed,
+    /// Chunks travel, and are fetched.
+    Moving,
+    /// It has everything, and waits until the others have.
+    Closing,
+    Closed,
+    /// Given up, since this rank is silent.
+    Aborted(u32),
+}
+
+/// What has become of a rank's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is under way.
+    Running,
+    /// All chunks are here and may be read. Others may still ask for them.
+    Complete,
+    /// Nobody needs this rank's buffers any more.
+    Closed,
+    /// It was given up: this rank does not answer.
+    Aborted {
+        /// The silent rank.
+        dead: u32,
+    },
+}
+
+/// What a rank counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Chunks that came and were here.
+    pub duplicates: u64,
+    /// Chunks that came before this rank was ready for them.
+    pub unready: u64,
+    /// Chunks of which only the header came.
+    pub trimmed: u64,
+    /// Letters that asked for chunks.
+    pub fetches: u64,
+    /// Chunks sent to others that lacked them.
+    pub repaired: u64,
+    /// Chunks cast to all again.
+    pub again: u64,
+}
+
+/// What a rank multicasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Its turn has not come.
+    Waits,
+    /// The chunks below this one, as its share counts them, have been handed out.
+    Casts(u32),
+    Done,
+}
+
+/// The question that a rank repeats while it waits for another one.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    of: u32,
+    at: Time,
+    sent: Time,
+    silent: u32,
+}
+
+/// One rank: told of chunks and letters, it casts its share when its turn comes, fetches what it lacks and answers those who ask.
+#[derive(Debug)]
+pub struct Caster<'a> {
+    op: &'a Multicast,
+    rank: u32,
+    phase: Phase,
+    /// A bit for each chunk, and for each share that is whole.
+    progress: Progress,
+    complete: bool,
+    turn: Turn,
+    token: bool,
+    handed_on: bool,
+    fin: bool,
+    /// By barrier: rounds that were heard of, one bit each, and how many rounds this rank has sent.
+    heard_rounds: [u32; 3],
+    sent_rounds: [u8; 3],
+    /// The planes that all ranks have, as far as this one knows.
+    planes: u32,
+    owed: Owed,
+    fetching: Fetching,
+    serving: Serving,
+    /// Last roots of chains that have been heard to the end.
+    ends: Vec<bool>,
+    moving_since: Time,
+    last_chunk: Time,
+    /// When the last chunk came by each plane.
+    last_by_plane: Vec<Time>,
+    /// Planes that others hear nothing on.
+    shunned: u32,
+    /// When to begin to fetch, as far as is known.
+    fetch_at: Time,
+    probe: Option<Probe>,
+    /// When each rank last gave a sign of life.
+    heard: Vec<Time>,
+    out: VecDeque<Action>,
+    /// Ranks to which a channel is open, and whether it is that for answers.
+    spoken: BTreeSet<(u32, bool)>,
+    spoke_at: Time,
+    wake: Time,
+    counts: Counts,
+}
+
+impl<'a> Caster<'a> {
+    /// A rank at its beginning.
+    pub fn new(op: &'a Multicast, rank: u32) -> Caster<'a> {
+        let layout = &op.layout;
+        let mut progress = Progress::new(layout.numbers(), layout.stride());
+        for share in 0..layout.shares() {
+            let (first, chunks) = (layout.first(share), layout.chunks(share));
+            let own = op.root_of(share) == rank;
+            for within in if own { 0 } else { chunks }..layout.stride() {
+                progress.insert(first + within);
+            }
+        }
+        Caster {
+            op,
+            rank,
+            phase: Phase::Idle,
+            progress,
+            complete: false,
+            turn: if op.share_of(rank).is_some() { Turn::Waits } else { Turn::Done },
+            token: op.link(rank).step == 0,
+            handed_on: false,
+            fin: false,
+            heard_rounds: [0; 3],
+            sent_rounds: [0; 3],
+            planes: op.planes,
+            owed: Owed::default(),
+            fetching: Fetching::new(rank),
+            serving: Serving::default(),
+            ends: vec![false; op.layout.shares() as usize],
+            moving_since: Time::ZERO,
+            last_chunk: Time::ZERO,
+            last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
+            shunned: 0,
+            fetch_at: Time::NEVER,
+            probe: None,
+            heard: vec![Time::ZERO; op.ranks.count() as usize],
+            out: VecDeque::new(),
+            spoken: BTreeSet::new(),
+            spoke_at: Time::ZERO,
+            wake: op.starts[rank as usize],
+            counts: Counts::default(),
+        }
+    }
+
+    /// The rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// What has become of it.
+    pub fn outcome(&self) -> Outcome {
+        match self.phase {
+            Phase::Closed => Outcome::Closed,
+            Phase::Aborted(dead) => Outcome::Aborted { dead },
+            _ if self.complete => Outcome::Complete,
+            _ => Outcome::Running,
+        }
+    }
+
+    /// Which chunks are here.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// What it counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn armed(&self) -> bool {
+        matches!(self.phase, Phase::Armed | Phase::Moving | Phase::Closing)
+    }
+
+    /// The rank so far ahead around the ring.
+    fn ahead(&self, distance: u32) -> u32 {
+        ((u64::from(self.rank) + u64::from(distance)) % u64::from(self.op.ranks.count())) as u32
+    }
+
+    /// The rank so far behind.
+    fn behind(&self, distance: u32) -> u32 {
+        let ranks = u64::from(self.op.ranks.count());
+        ((u64::from(self.rank) + ranks - u64::from(distance) % ranks) % ranks) as u32
+    }
+
+    /// Rounds of a barrier: a dissemination barrier, in round `k` of which each rank tells the one `2^k` ahead.
+    fn rounds(&self) -> u8 {
+        self.op.ranks.count().next_power_of_two().ilog2() as u8
+    }
+
+    /// How long a letter may take to be acknowledged. Ours.
+    fn patience(&self) -> Span {
+        self.op.rtt * 2
+    }
+
+    fn say(&mut self, to: u32, word: Word) {
+        let (channel, letter) = (self.op.channel_to(to, word.is_answer()), word.letter(self.op.task));
+        self.out.push_back(Action::Letter { channel, letter });
+        self.spoken.insert((to, word.is_answer()));
+    }
+
+    /// Says something until it is acknowledged.
+    fn owe(&mut self, now: Time, to: u32, word: Word) {
+        self.say(to, word);
+        self.owed.push(now, to, word, self.patience());
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        self.out.push_back(Action::Stage { message: self.op.message(self.rank), stage });
+    }
+
+    /// Sends what a barrier allows. True if it is passed.
+    fn pass(&mut self, now: Time, barrier: Barrier) -> bool {
+        let (b, rounds) = (barrier as usize, self.rounds());
+        while self.sent_rounds[b] < rounds {
+            let round = self.sent_rounds[b];
+            if round > 0 && self.heard_rounds[b] >> (round - 1) & 1 == 0 {
+                return false;
+            }
+            self.sent_rounds[b] += 1;
+            self.owe(now, self.ahead(1 << round), Word::Barrier { barrier, round, planes: self.planes });
+        }
+        self.heard_rounds[b] == ((1u64 << rounds) - 1) as u32
+    }
+
+    /// Goes on from phase to phase as far as it can.
+    fn advance(&mut self, now: Time) {
+        while let Some(next) = self.next_phase(now) {
+            self.phase = next;
+        }
+    }
+
+    /// The phase that begins now, if one does.
+    fn next_phase(&mut self, now: Time) -> Option<Phase> {
+        match self.phase {
+            Phase::Idle => {
+                if now < self.op.starts[self.rank as usize] {
+                    return None;
+                }
+                self.stage(Stage::Begun);
+                Some(if self.op.barriers { Phase::Here } else { Phase::Armed })
+            }
+            Phase::Here => self.pass(now, Barrier::Here).then_some(Phase::Armed),
+            Phase::Armed => {
+                let ready = !self.op.barriers || self.pass(now, Barrier::Armed);
+                if ready {
+                    self.begin_moving(now);
+                }
+                ready.then_some(Phase::Moving)
+            }
+            Phase::Moving => {
+                self.take_turn(now);
+                if !self.complete && self.progress.is_whole() {
+                    self.complete = true;
+                    self.stage(Stage::Complete);
+                }
+                let through = self.complete && self.turn == Turn::Done;
+                if through && !self.op.recovery.close && self.op.ranks.count() > 1 {
+                    self.owe(now, self.ahead(1), Word::Fin);
+                }
+                through.then_some(Phase::Closing)
+            }
+            Phase::Closing => {
+                let closes = self.closes(now);
+                if closes {
+                    self.stage(Stage::Closed);
+                }
+                closes.then_some(Phase::Closed)
+            }
+            Phase::Closed | Phase::Aborted(_) => None,
+        }
+    }
+
+    /// Does nobody need this rank's buffers any more?
+    fn closes(&mut self, now: Time) -> bool {
+        if self.op.recovery.close {
+            return self.pass(now, Barrier::Close);
+        }
+        self.op.ranks.count() == 1 || self.fin && !self.owed.awaits(Word::Fin.name())
+    }
+
+    fn begin_moving(&mut self, now: Time) {
+        self.moving_since = now;
+        self.last_chunk = now;
+        self.fetch_at = now + self.op.cutoff();
+        self.hurry(now);
+    }
+
+    /// Casts its share if its turn has come, and hands the turn on when all of it has left.
+    fn take_turn(&mut self, now: Time) {
+        if self.turn == Turn::Waits && self.token {
+            self.turn = Turn::Casts(0);
+            self.cast_batch();
+        }
+        let hands_on = self.op.root.is_none() && !self.op.chains.link(self.rank).last;
+        if self.turn == Turn::Done && !std::mem::replace(&mut self.handed_on, true) {
+            if hands_on {
+                self.owe(now, self.ahead(1), Word::Token);
+            }
+            self.hurry(now);
+        }
+    }
+
+    /// Hands out the next chunks of its share; after the last ones, or alone, it is done.
+    fn cast_batch(&mut self) {
+        let (Turn::Casts(next), Some(share)) = (self.turn, self.op.share_of(self.rank)) else { return };
+        let count = (self.op.layout.chunks(share) - next).min(BATCH);
+        if count == 0 || self.op.ranks.count() == 1 {
+            self.turn = Turn::Done;
+            return;
+        }
+        let step = self.op.link(self.rank).step;
+        let sharing = if self.op.root.is_some() { 1 } else { self.op.chains.sharing(step) };
+        let first = self.op.layout.first(share) + next;
+        let to = HostId::group(self.op.group);
+        self.out.push_back(Action::Cast(self.op.cast(to, share, first, count, self.planes, sharing)));
+        self.turn = Turn::Casts(next + count);
+    }
+
+    /// The last chunk of something cast to all has left: of its present batch, or of chunks that were cast again.
+    fn handle_cast(&mut self, end: u32) {
+        if let (Turn::Casts(next), Some(share)) = (self.turn, self.op.share_of(self.rank))
+            && end == self.op.layout.first(share) + next
+        {
+            self.cast_batch();
+        }
+    }
+
+    fn handle_chunk(&mut self, now: Time, from: HostId, (chunk, plane): (u32, u8), trimmed: bool, last: bool) {
+        if !self.armed() {
+            self.counts.unready += u64::from(matches!(self.phase, Phase::Idle | Phase::Here));
+            return;
+        }
+        if chunk >= self.op.layout.numbers() {
+            return;
+        }
+        self.last_chunk = now;
+        if let Some(at) = self.last_by_plane.get_mut(usize::from(plane)) {
+            *at = now;
+        }
+        if self.fetching.begun
+            && let Some(rank) = self.op.ranks.at(from)
+        {
+            self.heard[rank as usize] = now;
+        }
+        let mut settled = false;
+        if trimmed {
+            self.counts.trimmed += 1;
+            if !self.progress.has_packet(chunk)
+                && !self.op.recovery.blocking
+                && self.phase == Phase::Moving
+                && let Some(ask) = self.fetching.ask_for(now, self.op, chunk)
+            {
+                self.fetch(ask);
+                settled = true;
+            }
+        } else {
+            match self.progress.insert(chunk) {
+                Inserted::Duplicate => self.counts.duplicates += 1,
+                Inserted::Packet => {}
+                Inserted::Chunk(_) => settled = self.progress.is_whole(),
+            }
+        }
+        if last {
+            let share = self.op.layout.share_of(chunk) as usize;
+            settled |= !std::mem::replace(&mut self.ends[share], true);
+            self.hurry(now);
+        }
+        if settled || self.fetching.begun {
+            self.go_on(now);
+        }
+    }
+
+    /// All roots have been heard to the end, perhaps: what is missing then is lost, or will be here within two round trips.
+    fn hurry(&mut self, now: Time) {
+        let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
+        let over = match self.op.root {
+            Some(_) => self.ends[0],
+            None => self.op.chains.ends().all(heard),
+        };
+        if over && self.op.cutoff == Cutoff::Tuned {
+            self.fetch_at = self.fetch_at.min(now + self.op.rtt * 2);
+        }
+    }
+
+    /// When nothing came for so long after 0.9 of the schedule, nothing more will (multicast sheet, section 6.3).
+    fn quiet_at(&self) -> Time {
+        if self.op.cutoff != Cutoff::Tuned {
+            return Time::NEVER;
+        }
+        let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
+        (self.moving_since + self.op.schedule().scaled(0.9)).max(self.last_chunk + quiet)
+    }
+
+    /// Planes by which nothing has come for two round trips while others brought something.
+    fn deaf(&self) -> u32 {
+        let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
+        let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
+        planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
+    }
+
+    fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
+        self.counts.fetches += 1;
+        let planes = self.deaf();
+        if planes != 0 && self.op.recovery.direct {
+            self.say(of, Word::Deaf { planes });
+        }
+        self.say(of, Word::Fetch(runs));
+    }
+
+    /// Begins to fetch if it is time, and fetches on.
+    fn look_for_missing(&mut self, now: Time) {
+        if self.phase != Phase::Moving || self.progress.is_whole() {
+            return;
+        }
+        if now >= self.fetch_at || now >= self.quiet_at() {
+            self.fetching.begun = true;
+        }
+        let heard = &self.heard;
+        match self.fetching.look(now, self.op, &self.progress, SILENT_MAX, |rank| heard[rank as usize]) {
+            Look::Send(letters) => letters.into_iter().for_each(|letter| self.fetch(letter)),
+            Look::Silent(rank) => self.abort(now, rank, true),
+        }
+    }
+
+    /// Another rank asks for chunks.
+    fn serve(&mut self, now: Time, from: u32, runs: [Run; 2]) {
+        if matches!(self.phase, Phase::Idle | Phase::Here) {
+            return self.say(from, Word::Alive);
+        }
+        let mut lacks: Vec<Run> = Vec::new();
+        let known = |run: &Run| run.1 > 0 && run.0 < self.op.layout.numbers();
+        for (first, count) in runs.into_iter().filter(known) {
+            let share = self.op.layout.share_of(first);
+            let (op, rank, run) = (self.op, self.rank, (first, u32::from(count)));
+            for given in self.serving.answer(now, op, &self.progress, rank, from, run) {
+                let (to, first, count) = match given {
+                    Given::NotYet(first, count) => {
+                        lacks.push((first, count.min(u32::from(u16::MAX)) as u16));
+                        continue;
+                    }
+                    Given::One(first, count) => {
+                        self.counts.repaired += u64::from(count);
+                        (op.ranks.host(from), first, count)
+                    }
+                    Given::All(first, count) => {
+                        self.counts.again += u64::from(count);
+                        (HostId::group(op.group), first, count)
+                    }
+                };
+                let planes = match self.planes & !self.shunned {
+                    0 => self.planes,
+                    heard => heard,
+                };
+                self.out.push_back(Action::Cast(op.cast(to, share, first, count, planes, 1)));
+            }
+        }
+        if lacks.is_empty() {
+            // What was asked for may have to wait for its turn.
+            self.say(from, Word::Alive);
+        }
+        for pair in lacks.chunks(2) {
+            self.say(from, Word::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
+        }
+    }
+
+    fn handle_word(&mut self, now: Time, from: u32, word: Word) {
+        self.heard[from as usize] = now;
+        if let Phase::Aborted(dead) = self.phase {
+            match word {
+                Word::Ack(name) => self.owed.acknowledge(from, name),
+                Word::Abort { .. } => self.say(from, Word::Ack(word.name())),
+                _ => self.say(from, Word::Abort { dead }),
+            }
+            return;
+        }
+        if word.name() != 0 {
+            self.say(from, Word::Ack(word.name()));
+        }
+        match word {
+            Word::Token => self.token |= from == self.behind(1),
+            Word::Fetch(runs) => self.serve(now, from, runs),
+            Word::Fin => self.fin |= from == self.behind(1),
+            Word::Barrier { barrier, round, planes } => {
+                self.heard_rounds[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
+                if barrier == Barrier::Here {
+                    self.planes &= planes;
+                }
+            }
+            Word::Ack(name) => self.owed.acknowledge(from, name),
+            Word::Probe => self.say(from, Word::Alive),
+            Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
+            Word::Deaf { planes } => self.shunned |= planes,
+            Word::Alive => {}
+            Word::Abort { dead } => self.abort(now, dead, false),
+        }
+    }
+
+    /// A rank is silent: the operation is given up. Whoever found out tells all others; those tell whoever asks.
+    fn abort(&mut self, now: Time, dead: u32, found: bool) {
+        if matches!(self.phase, Phase::Closed | Phase::Aborted(_)) || dead >= self.op.ranks.count() || dead == self.rank
+        {
+            return;
+        }
+        self.phase = Phase::Aborted(dead);
+        self.owed.clear();
+        self.probe = None;
+        self.stage(Stage::Aborted { dead: self.op.ranks.host(dead) });
+        if found {
+            let own = self.rank;
+            for rank in (0..self.op.ranks.count()).filter(|&rank| rank != dead && rank != own) {
+                self.owe(now, rank, Word::Abort { dead });
+            }
+        }
+    }
+
+    /// The rank whose word this one waits for, if it waits for a certain one.
+    fn awaited(&self) -> Option<u32> {
+        let barrier = match self.phase {
+            Phase::Here => Barrier::Here,
+            Phase::Armed if self.op.barriers => Barrier::Armed,
+            Phase::Closing if self.op.recovery.close => Barrier::Close,
+            Phase::Closing if !self.fin => return Some(self.behind(1)),
+            Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),
+            _ => return None,
+        };
+        let round = (!self.heard_rounds[barrier as usize]).trailing_zeros();
+        (round < u32::from(self.rounds())).then(|| self.behind(1 << round))
+    }
+
+    /// Asks the rank that this one waits for whether it is alive.
+    fn look_after_awaited(&mut self, now: Time) {
+        let every = self.op.rtt * 4;
+        let Some(of) = self.awaited() else {
+            self.probe = None;
+            return;
+        };
+        match self.probe {
+            Some(probe) if probe.of == of && now < probe.at => {}
+            Some(probe) if probe.of == of => {
+                let silent = if self.heard[of as usize] >= probe.sent { 0 } else { probe.silent + 1 };
+                if silent >= SILENT_MAX {
+                    return self.abort(now, of, true);
+                }
+                self.say(of, Word::Probe);
+                self.probe = Some(Probe { of, at: now + every, sent: now, silent });
+            }
+            _ => self.probe = Some(Probe { of, at: now + every, sent: now, silent: 0 }),
+        }
+    }
+
+    /// Repeats letters that were not acknowledged.
+    fn repeat(&mut self, now: Time) {
+        let again = self.patience();
+        let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { SILENT_MAX };
+        loop {
+            let heard = &self.heard;
+            match self.owed.due(now, again, most, |rank| heard[rank as usize]) {
+                None => return,
+                Some(Due::Again(to, word)) => self.say(to, word),
+                Some(Due::Silent(to)) => self.abort(now, to, true),
+            }
+        }
+    }
+
+    /// Does what is due after any input.
+    fn go_on(&mut self, now: Time) {
+        self.repeat(now);
+        self.advance(now);
+        self.look_for_missing(now);
+        self.look_after_awaited(now);
+        self.hang_up(now);
+        self.wake = self.next_wake();
+    }
+
+    /// When it closes its channels: when it has nothing more to say, and nobody has asked for a while.
+    fn hangs_up_at(&self) -> Time {
+        let over = matches!(self.phase, Phase::Closed | Phase::Aborted(_)) && self.owed.is_empty();
+        if over && !self.spoken.is_empty() { self.spoke_at + self.patience() * LINGER } else { Time::NEVER }
+    }
+
+    /// Closes its channels. Whoever asks again makes it open one again.
+    fn hang_up(&mut self, now: Time) {
+        if self.hangs_up_at() <= now {
+            let op = self.op;
+            let close = std::mem::take(&mut self.spoken).into_iter();
+            self.out.extend(close.map(|(rank, answers)| Action::Close { channel: op.channel_to(rank, answers) }));
+        }
+    }
+
+    fn next_wake(&self) -> Time {
+        let start = if self.phase == Phase::Idle { self.op.starts[self.rank as usize] } else { Time::NEVER };
+        let missing = self.phase == Phase::Moving && !self.progress.is_whole();
+        let fetch = match (missing, self.fetching.begun) {
+            (false, _) => Time::NEVER,
+            (true, true) => self.fetching.next(self.op),
+            (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
+        };
+        let probe = self.probe.map_or(Time::NEVER, |probe| probe.at);
+        start.min(self.owed.next()).min(fetch).min(probe).min(self.hangs_up_at())
+    }
+}
+
+impl Application for Caster<'_> {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        match *event {
+            Event::Chunk { from, task, chunk, plane, trimmed, last } if task == self.op.task => {
+                self.handle_chunk(now, from, (chunk, plane), trimmed, last);
+            }
+            Event::Cast { to, task, end } if task == self.op.task && to == HostId::group(self.op.group) => {
+                self.handle_cast(end);
+                self.go_on(now);
+            }
+            Event::Letter { from, letter } => {
+                let Some((task, word)) = Word::read(&letter).filter(|(task, _)| *task == self.op.task) else { return };
+                debug_assert_eq!(task, self.op.task);
+                if let Some(from) = self.op.ranks.at(from) {
+                    self.spoke_at = now;
+                    self.handle_word(now, from, word);
+                    self.go_on(now);
+                }
+            }
+            Event::Ports { up } => {
+                if matches!(self.phase, Phase::Idle) {
+                    self.planes = self.op.planes & up;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.go_on(now);
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.wake
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        message == self.op.message(self.rank)
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Closed && self.owed.is_empty()
+    }
+}

@@ -1,0 +1,127 @@
+//! Who multicasts when: chains of roots, their pace, and how long all of it takes.
+
+use strandway_proto::units::{Rate, Span};
+
+/// The ranks of an all-gather in chains. In each chain one rank after the other multicasts its share.
+///
+/// Khalilov et al., arXiv 2408.13356, artifact: `R` chains of equal length, or one if `R` does not divide the ranks. Chains of unequal
+/// length, the first ones a rank longer, are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chains {
+    ranks: u32,
+    chains: u32,
+}
+
+/// The place of a rank in its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// How many ranks of its chain come before it.
+    pub step: u32,
+    /// Is it the last one?
+    pub last: bool,
+}
+
+impl Chains {
+    /// So many chains of so many ranks, at least one of each; no more chains than ranks.
+    pub fn new(ranks: u32, chains: u32) -> Chains {
+        let ranks = ranks.max(1);
+        Chains { ranks, chains: chains.clamp(1, ranks) }
+    }
+
+    /// Steps of the longest chain.
+    pub const fn steps(&self) -> u32 {
+        self.ranks.div_ceil(self.chains)
+    }
+
+    /// How many chains there are.
+    pub const fn count(&self) -> u32 {
+        self.chains
+    }
+
+    /// How many chains have a rank at this step.
+    pub const fn active(&self, step: u32) -> u32 {
+        let (each, longer) = (self.ranks / self.chains, self.ranks % self.chains);
+        if step < each {
+            self.chains
+        } else if step == each {
+            longer
+        } else {
+            0
+        }
+    }
+
+    /// The first rank of a chain, and how many it has.
+    const fn chain(&self, chain: u32) -> (u32, u32) {
+        let (each, longer) = (self.ranks / self.chains, self.ranks % self.chains);
+        let before = if chain < longer { chain } else { longer };
+        (chain * each + before, each + (chain < longer) as u32)
+    }
+
+    /// Where a rank stands.
+    pub const fn link(&self, rank: u32) -> Link {
+        let (each, longer) = (self.ranks / self.chains, self.ranks % self.chains);
+        let long = longer * (each + 1);
+        let (step, length) = if rank < long { (rank % (each + 1), each + 1) } else { ((rank - long) % each, each) };
+        Link { step, last: step + 1 == length }
+    }
+
+    /// The last ranks of all chains.
+    pub fn ends(&self) -> impl Iterator<Item = u32> + use<> {
+        let chains = *self;
+        (0..self.chains).map(move |chain| {
+            let (first, length) = chains.chain(chain);
+            first + length - 1
+        })
+    }
+
+    /// By how much the rate of a root in this step is divided, so that what a rank hears does not exceed its link: the roots of
+    /// the step, or all other ranks if those are fewer (multicast sheet, section 6.1).
+    pub fn sharing(&self, step: u32) -> u32 {
+        self.active(step).min(self.ranks.saturating_sub(1)).max(1)
+    }
+
+    /// How long all roots take if each multicasts `share` wire bytes and a rank hears `rate`: the sum over steps of
+    /// `share * sharing / rate` (multicast sheet, section 6.3).
+    pub fn schedule(&self, share: u64, rate: Rate) -> Span {
+        let times: u64 = (0..self.steps()).map(|step| u64::from(self.sharing(step))).sum();
+        let bits = u128::from(share) * u128::from(times) * 8_000_000_000_000;
+        Span(u64::try_from(bits / u128::from(rate.0.max(1))).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_has_a_place_and_chains_differ_by_one_at_most() {
+        for ranks in 1..40 {
+            for count in 1..=ranks {
+                let chains = Chains::new(ranks, count);
+                let mut by_step = vec![0; chains.steps() as usize];
+                let mut ends = Vec::new();
+                for rank in 0..ranks {
+                    let link = chains.link(rank);
+                    assert_eq!(link.step == 0, rank == 0 || chains.link(rank - 1).last, "{ranks} in {count}: {rank}");
+                    by_step[link.step as usize] += 1;
+                    ends.extend(link.last.then_some(rank));
+                }
+                assert_eq!(ends, chains.ends().collect::<Vec<_>>());
+                let active: Vec<u32> = (0..chains.steps()).map(|step| chains.active(step)).collect();
+                assert_eq!(by_step, active, "{ranks} in {count}");
+                assert_eq!(chains.active(chains.steps()), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn schedules_are_those_of_the_sheet() {
+        // P = 9, R = 8: a flat B / R would take 16 shares' time; the sheet has 9.
+        let rate = Rate(8_000_000_000_000);
+        assert_eq!(Chains::new(9, 8).schedule(1_000, rate), Span(9_000));
+        // P chains of one: everybody at B / (P - 1).
+        assert_eq!(Chains::new(8, 8).schedule(1_000, rate), Span(7_000));
+        assert_eq!(Chains::new(8, 2).schedule(1_000, rate), Span(8_000));
+        assert_eq!(Chains::new(2, 1).schedule(1_000, rate), Span(2_000));
+    }
+}

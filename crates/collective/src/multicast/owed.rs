@@ -1,0 +1,72 @@
+//! Letters that are repeated until they are acknowledged.
+
+use super::letters::Word;
+use strandway_proto::units::{Span, Time};
+
+/// What is under way to whom.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    to: u32,
+    word: Word,
+    /// When to send it again.
+    at: Time,
+    /// How often in a row it was sent without any sign of life of its receiver.
+    silent: u32,
+    sent: Time,
+}
+
+/// Letters that await their acknowledgement.
+#[derive(Debug, Default)]
+pub(super) struct Owed(Vec<Entry>);
+
+/// What is to be done about a letter that was not acknowledged in time.
+pub(super) enum Due {
+    /// Send it again.
+    Again(u32, Word),
+    /// Its receiver has been silent for too long.
+    Silent(u32),
+}
+
+impl Owed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// When the next one is to be sent again.
+    pub(super) fn next(&self) -> Time {
+        self.0.iter().map(|entry| entry.at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// A letter is sent for the first time.
+    pub(super) fn push(&mut self, now: Time, to: u32, word: Word, again: Span) {
+        self.0.push(Entry { to, word, at: now + again, silent: 0, sent: now });
+    }
+
+    /// A rank acknowledges a letter.
+    pub(super) fn acknowledge(&mut self, from: u32, name: u16) {
+        self.0.retain(|entry| entry.to != from || entry.word.name() != name);
+    }
+
+    /// Is this letter of ours still under way?
+    pub(super) fn awaits(&self, name: u16) -> bool {
+        self.0.iter().any(|entry| entry.word.name() == name)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The next letter whose time has come. One whose receiver has been silent `most` times is forgotten.
+    pub(super) fn due(&mut self, now: Time, again: Span, most: u32, heard: impl Fn(u32) -> Time) -> Option<Due> {
+        let at = self.0.iter().position(|entry| entry.at <= now)?;
+        let entry = &mut self.0[at];
+        entry.silent = if heard(entry.to) >= entry.sent { 1 } else { entry.silent + 1 };
+        let (to, word) = (entry.to, entry.word);
+        if entry.silent >= most {
+            self.0.swap_remove(at);
+            return Some(Due::Silent(to));
+        }
+        (entry.sent, entry.at) = (now, now + again);
+        Some(Due::Again(to, word))
+    }
+}

@@ -1,0 +1,159 @@
+//! Broadcast and all-gather by multicast over a network that loses, delays and repeats things: every byte is right, or every survivor
+//! names the dead rank, and nobody waits for ever. Multicast sheet, section 15.
+
+mod net;
+
+use net::{Ended, Trouble, operation, run};
+use proptest::prelude::*;
+use strandway_collective::multicast::{Barrier, Multicast, Order, Outcome, Recovery, Word};
+use strandway_proto::units::Time;
+
+fn assert_closed(ended: &Ended, what: &str) {
+    assert!(ended.quiet, "{what}: it does not come to an end");
+    assert!(ended.outcomes.iter().flatten().all(|o| *o == Outcome::Closed), "{what}: {:?}", ended.outcomes);
+    assert!(ended.wrong.is_empty(), "{what}: wrong bytes at {:?}", ended.wrong);
+}
+
+/// The same operation three times in a row.
+fn three(op: &Multicast) -> Vec<Multicast> {
+    (0..3).map(|task| Multicast { task, ..op.clone() }).collect()
+}
+
+#[test]
+fn without_loss_nothing_is_fetched_whatever_the_ranks_and_chains() {
+    for ranks in 1..=16 {
+        for chains in 1..=ranks {
+            for recovery in [Recovery::FAST, Recovery::RING] {
+                for pace in [Some(0.95), None] {
+                    let mut op = operation(ranks, None, 6_007, chains, recovery);
+                    op.pace = pace;
+                    let what = format!("{ranks} ranks, {chains} chains, pace {pace:?}");
+                    let ended = run(&three(&op), Trouble::default(), 1);
+                    assert_closed(&ended, &what);
+                    let c = ended.counts;
+                    assert_eq!((c.fetches, c.repaired, c.again, c.duplicates, c.unready), (0, 0, 0, 0, 0), "{what}");
+                }
+            }
+        }
+        for root in [0, ranks - 1] {
+            let ended = run(&three(&operation(ranks, Some(root), 3_001, 1, Recovery::FAST)), Trouble::default(), 2);
+            assert_closed(&ended, "broadcast");
+            assert_eq!(ended.counts.fetches, 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_arrives_whatever_is_lost(
+        ranks in 1u32..8, chains in 1u32..4, bytes in 0u64..3_000, loss in 0.0f64..0.2, near in 0.0f64..0.1, late in 0.0f64..0.1,
+        broadcast: bool, ring: bool, seed: u64,
+    ) {
+        let recovery = if ring { Recovery::RING } else { Recovery::FAST };
+        let root = broadcast.then_some(seed as u32 % ranks);
+        let trouble = Trouble { loss, near_root: near, late, ..Trouble::default() };
+        let ended = run(&three(&operation(ranks, root, bytes, chains, recovery)), trouble, seed);
+        assert_closed(&ended, "a bad network");
+        prop_assert_eq!(ended.counts.unready, 0);
+    }
+
+    #[test]
+    fn all_survivors_finish_or_name_the_dead(
+        ranks in 2u32..8, chains in 1u32..4, bytes in 0u64..3_000, loss in 0.0f64..0.1, dead in 0u32..8, at in 0u64..300_000_000, broadcast: bool,
+        seed: u64,
+    ) {
+        let dead = dead % ranks;
+        let root = broadcast.then_some(seed as u32 % ranks);
+        let trouble = Trouble { loss, near_root: loss / 2.0, death: Some((dead, Time(at))), ..Trouble::default() };
+        let ended = run(&[operation(ranks, root, bytes, chains, Recovery::FAST)], trouble, seed);
+        prop_assert!(ended.quiet, "nobody waits for ever");
+        for (rank, outcome) in ended.outcomes[0].iter().enumerate().filter(|(rank, _)| *rank as u32 != dead) {
+            let fine = matches!(outcome, Outcome::Closed) || *outcome == Outcome::Aborted { dead };
+            prop_assert!(fine, "rank {} ends with {:?}, {} being dead", rank, outcome, dead);
+        }
+        prop_assert!(ended.wrong.iter().all(|w| w.1 == dead), "{:?}", ended.wrong);
+    }
+}
+
+#[test]
+fn a_chunk_that_nobody_got_is_cast_again_once() {
+    let op = operation(8, Some(3), 4_000, 1, Recovery::FAST);
+    let ended = run(std::slice::from_ref(&op), Trouble { lost_chunk: Some(7), ..Trouble::default() }, 4);
+    assert_closed(&ended, "one chunk");
+    // The root's neighbour gets it by itself; the second one that asks makes it go to all.
+    assert_eq!(ended.counts.again, 1, "{:?}", ended.counts);
+    assert!(ended.counts.repaired <= 3, "{:?}", ended.counts);
+}
+
+#[test]
+fn lost_tokens_barriers_and_last_words_are_repeated() {
+    let kinds: [(&str, fn(&Word) -> bool, Recovery); 6] = [
+        ("token", |w| *w == Word::Token, Recovery::FAST),
+        ("first barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Here, .. }), Recovery::FAST),
+        ("second barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Armed, .. }), Recovery::FAST),
+        ("close", |w| matches!(w, Word::Barrier { barrier: Barrier::Close, .. }), Recovery::FAST),
+        ("fin", |w| *w == Word::Fin, Recovery::RING),
+        ("acknowledgement", |w| matches!(w, Word::Ack(_)), Recovery::FAST),
+    ];
+    for (name, test, recovery) in kinds {
+        for lost in [1, 10] {
+            let trouble = Trouble { lost_letters: Some((test, lost)), ..Trouble::default() };
+            let ended = run(&three(&operation(5, None, 2_000, 2, recovery)), trouble, 5);
+            assert_closed(&ended, name);
+        }
+    }
+}
+
+/// Every rank lacks some shares: bit `i` of `set` stands for the i-th pair of a rank and another one's share.
+fn missing(ranks: u32, set: u32) -> Vec<(u32, u32)> {
+    let pairs = (0..ranks).flat_map(|q| (0..ranks).filter(move |s| *s != q).map(move |s| (q, s)));
+    pairs.zip(0..).filter(|(_, bit)| set >> bit & 1 == 1).map(|(pair, _)| pair).collect()
+}
+
+#[test]
+fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
+    let blocking = |order| Recovery { order, ..Recovery::RING };
+    for (ranks, farthest) in [(2, 0), (3, 1), (4, 257)] {
+        let sets = 1u32 << (ranks * (ranks - 1));
+        let mut deadlocks = [0; 3];
+        for set in 0..sets {
+            // Those that end do so within 0.4 ms.
+            let until = Some(Time(1_500_000_000));
+            let trouble = Trouble { missing: missing(ranks, set), until, ..Trouble::default() };
+            for (n, order) in [Order::Ascending, Order::NearestFirst, Order::FarthestFirst].into_iter().enumerate() {
+                let op = operation(ranks, None, 32 * u64::from(ranks), ranks, blocking(order));
+                let ended = run(std::slice::from_ref(&op), trouble.clone(), 6);
+                deadlocks[n] += u32::from(ended.outcomes[0].iter().any(|o| *o != Outcome::Closed));
+            }
+        }
+        assert_eq!(deadlocks, [0, 0, farthest], "{ranks} ranks");
+    }
+}
+
+#[test]
+fn a_neighbours_word_does_not_protect_buffers_from_direct_fetches() {
+    let wrong = |close: bool| {
+        let recovery = Recovery { close, ..Recovery::FAST };
+        let runs = (0..100).map(|seed| {
+            let trouble = Trouble { loss: 0.15, near_root: 0.07, ..Trouble::default() };
+            run(&[operation(7, None, 3_000, 2, recovery)], trouble, seed)
+        });
+        runs.filter(|ended| !ended.wrong.is_empty()).count()
+    };
+    assert_eq!(wrong(true), 0);
+    assert!(wrong(false) > 5, "only {} runs of 100 read a buffer that its owner had got back", wrong(false));
+}
+
+#[test]
+fn without_barriers_chunks_come_before_slow_ranks_are_ready() {
+    for (barriers, expected) in [(true, false), (false, true)] {
+        let mut op = operation(5, Some(0), 2_000, 1, Recovery::FAST);
+        op.barriers = barriers;
+        op.starts[3] = Time(50_000_000);
+        let ended = run(&[op], Trouble::default(), 7);
+        assert_closed(&ended, "a slow rank");
+        assert_eq!(ended.counts.unready > 0, expected);
+    }
+}

@@ -1,0 +1,193 @@
+//! Multicast as a workload: every cable is crossed as often as arithmetic says, losses cost what they must, a dead rank is named, and
+//! what makes no sense is explained.
+
+use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_sim::Control;
+
+const CHUNK: u64 = 4096;
+
+fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
+    let mut scenario = scenario::parse(text).expect("TOML");
+    for set in sets {
+        scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
+    }
+    scenario.check()
+}
+
+fn outcome(text: &str, sets: &[&str]) -> Outcome {
+    run(&check(text, sets).unwrap_or_else(|e| panic!("{e}")), &Control::new())
+}
+
+/// 64 hosts, four to a leaf; with `k` a fat tree of 128, four to a leaf and 16 to a pod.
+const LEAVES: &str =
+    "[fabric]\nhosts = 64\nhosts_per_leaf = 4\n[profile]\nname = \"uec\"\n[workload]\nkind = \"all-gather\"\n";
+const PODS: &str =
+    "[fabric]\nkind = \"fat-tree\"\nk = 8\n[profile]\nname = \"uec\"\n[workload]\nkind = \"all-gather\"\n";
+
+/// Links that one share crosses in all, in units of its length: the sheet's formulas (section 8.3).
+fn crossings(algorithm: &str, ranks: u64, leaf: u64, pod: u64) -> u64 {
+    let hop = |a: u64, b: u64| match () {
+        () if a / leaf == b / leaf => 2,
+        () if a / pod == b / pod => 4,
+        () => 6,
+    };
+    let pairs = || (0..ranks).flat_map(|a| (0..ranks).filter(move |b| *b != a).map(move |b| (a, b)));
+    match algorithm {
+        "multicast" => {
+            let more = |size: u64| if ranks > size { ranks.div_ceil(size) } else { 0 };
+            ranks * (ranks + more(leaf) + more(pod))
+        }
+        "ring" => (ranks - 1) * (0..ranks).map(|a| hop(a, (a + 1) % ranks)).sum::<u64>(),
+        "linear" => pairs().map(|(a, b)| hop(a, b)).sum(),
+        _ => (0..ranks).flat_map(|a| (0..ranks.ilog2()).map(move |j| (1 << j) * hop(a, a ^ (1 << j)))).sum(),
+    }
+}
+
+#[test]
+fn every_algorithm_crosses_exactly_as_many_cables_as_the_formulas_say() {
+    for (text, leaf, pod) in [(LEAVES, 4, 64), (PODS, 4, 16)] {
+        for ranks in [2u64, 4, 7, 16, 64] {
+            for algorithm in ["ring", "linear", "recursive-doubling", "multicast"] {
+                if algorithm == "recursive-doubling" && !ranks.is_power_of_two() {
+                    continue;
+                }
+                let sets = [
+                    format!("workload.ranks={ranks}"),
+                    format!("workload.algorithm={algorithm}"),
+                    format!("workload.size={} B", ranks * CHUNK * 3),
+                ];
+                let report = outcome(text, &sets.each_ref().map(String::as_str)).report;
+                assert_eq!(report.end, "finished");
+                let expected = crossings(algorithm, ranks, leaf, pod) * CHUNK * 3;
+                let what = format!("{algorithm}, {ranks} ranks, {leaf} to a leaf");
+                assert_eq!(report.packets.retransmitted + report.packets.repairs, 0, "{what}");
+                assert_eq!(report.packets.payload_link_bytes, Some(expected), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nics_send_their_share_once_and_receive_all_others() {
+    let outcome = outcome(LEAVES, &["workload.algorithm=multicast", "workload.size=786432 B"]);
+    let payload = |link: usize| {
+        let l = &outcome.measurements.links[link];
+        l.bytes - 64 * l.packets
+    };
+    assert!((0..64).all(|host| payload(host) == 786_432 / 64));
+    let experiment = check(LEAVES, &["workload.algorithm=multicast", "workload.size=786432 B"]).expect("sound");
+    let topology = &experiment.plan.topology;
+    for host in 0..64 {
+        let up = topology.ends(strandway_fabric::LinkId(host)).expect("in use");
+        assert_eq!(payload(up.reverse.0 as usize), 786_432 / 64 * 63, "host {host}");
+    }
+}
+
+#[test]
+fn losses_at_receivers_are_fetched_on_any_number_of_threads() {
+    let faults = "[[faults]]\ntier = \"leaf->host\"\ncount = 64\none_way = true\nkind = \"loss\"\nprobability = 0.01\n";
+    let text = format!("{LEAVES}algorithm = \"multicast\"\nsize = \"4 MiB\"\n{faults}");
+    for recovery in ["fast", "ring"] {
+        let set = format!("workload.recovery={recovery}");
+        let one = outcome(&text, &[&set]).report;
+        assert_eq!((one.end.as_str(), one.flows.finished), ("finished", 64));
+        // 1 % of 63 x 1,024 copies.
+        assert!((400..1500).contains(&one.packets.repairs), "{}", one.packets.repairs);
+        for threads in ["run.threads=2", "run.threads=7"] {
+            assert_eq!(outcome(&text, &[&set, threads]).report.digest, one.digest, "{recovery}, {threads}");
+        }
+    }
+}
+
+#[test]
+fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
+    let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\nplanes = 2\n[profile]\nname = \"uec\"\n[workload]\nkind = \"broadcast\"\n\
+                size = \"16 MiB\"\n";
+    let whole = outcome(text, &[]).report;
+    let time = |report: &strandway_lab::Report| report.collectives[0].time_us.expect("all have everything");
+    let fault = "[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"200 us\"\n";
+    let report = outcome(&format!("{text}{fault}"), &[]).report;
+    assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
+    let experiment = check(text, &[]).expect("sound");
+    let multicast = &experiment.multicasts[0];
+    // What is missing, half of what was left, has one plane instead of two, and every other cast of it is lost again.
+    let again = 4.0 * time(&whole);
+    let most = time(&whole) + multicast.cutoff().as_us() + again;
+    assert!(time(&report) < most, "{} us, {most} us at the most", time(&report));
+    assert!(report.packets.chunks > whole.packets.chunks);
+}
+
+#[test]
+fn a_dead_host_is_named_and_nobody_waits_for_it_for_ever() {
+    for algorithm in
+        ["[workload]\nkind = \"all-gather\"\nalgorithm = \"multicast\"\n", "[workload]\nkind = \"broadcast\"\n"]
+    {
+        for (at, silent) in [("0 us", true), ("30 us", true), ("30 us", false)] {
+            let text = format!(
+                "[fabric]\nhosts = 16\nhosts_per_leaf = 4\n[profile]\nname = \"uec\"\n{algorithm}size = \"2 MiB\"\n[[faults]]\n\
+                 switch = \"host5\"\nkind = \"down\"\nsilent = {silent}\nat = \"{at}\"\n"
+            );
+            let report = outcome(&text, &[]).report;
+            let what = format!("{algorithm} at {at}: {:?}", report.notes);
+            assert_ne!(report.end, "finished", "{what}");
+            let named =
+                report.notes.iter().any(|note| note.contains("15 of 16 ranks gave up, since host5 did not answer"));
+            assert!(named, "{what}");
+        }
+    }
+}
+
+#[test]
+fn broadcasts_by_trees_pass_every_byte_on_once() {
+    let text = LEAVES.replace("all-gather", "broadcast");
+    for (algorithm, depth) in [("binomial", 6), ("k-nomial", 3), ("binary", 6), ("chain", 63), ("linear", 1)] {
+        let set = format!("workload.algorithm={algorithm}");
+        let report = outcome(&text, &[&set, "workload.size=40960 B", "workload.root=9", "workload.pipeline=2"]).report;
+        assert_eq!((report.end.as_str(), report.flows.finished, report.flows.bytes), ("finished", 126, 63 * 40_960));
+        let c = &report.collectives[0];
+        assert_eq!((c.kind.as_str(), c.algorithm.as_str(), c.ranks), ("broadcast", algorithm, 64));
+        let time = c.time_us.expect("all have everything");
+        assert!(time >= c.bound_us, "{algorithm}: {time} us, at least {}", c.bound_us);
+        // Each message on the longest way takes two links of 1 us at least.
+        assert!(c.bound_us >= 2.0 * f64::from(depth), "{algorithm}: {}", c.bound_us);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_explained() {
+    let broadcast = LEAVES.replace("all-gather", "broadcast");
+    for (text, sets, fragments) in [
+        (broadcast.as_str(), &["workload.root=64"][..], ["workload.root = 64", "only 64 ranks", "name one of them"]),
+        (
+            &broadcast,
+            &["workload.root=2", "workload.ranks=2", "workload.algorithm=chain"],
+            ["workload.root = 2", "only 2 ranks", ""],
+        ),
+        (&broadcast, &["workload.pipeline=2"], ["workload.pipeline", "unknown key", "keys here"]),
+        (&broadcast, &["workload.algorithm=tree"], ["workload.algorithm", "known: multicast, binomial", ""]),
+        (
+            LEAVES,
+            &["workload.algorithm=multicast", "workload.connections=2"],
+            ["connections", "multicast has no connections", "leave it out"],
+        ),
+        (
+            LEAVES,
+            &["workload.algorithm=multicast", "workload.ordered=0.5"],
+            ["ordered", "all trees in turn", "trees = 1"],
+        ),
+        (
+            LEAVES,
+            &["workload.algorithm=multicast", "workload.chains=0"],
+            ["workload.chains", "write a whole number from 1", ""],
+        ),
+        (
+            LEAVES,
+            &["workload.algorithm=recursive-doubling", "workload.ranks=48"],
+            ["workload.ranks", "power of two", "write 32"],
+        ),
+        (LEAVES, &["workload.algorithm=multicast", "workload.recovery=slow"], ["workload.recovery", "fast, ring", ""]),
+    ] {
+        let said = check(text, sets).map(|_| ()).expect_err("no sense").to_string();
+        assert!(fragments.iter().all(|fragment| said.contains(fragment)), "{sets:?}: {said}");
+    }
+}

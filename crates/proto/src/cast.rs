@@ -1,0 +1,185 @@
+//! Chunks for a group, or for one host: what a program asks its endpoint to send without any connection.
+//!
+//! Multicast is made of datagrams that nobody acknowledges (Khalilov et al., arXiv 2408.13356): a root sends its share of a buffer
+//! chunk by chunk, switches copy each chunk to all members, and receivers place it by its number. What is missing they fetch; a
+//! fetched chunk is the same datagram to one host. The endpoint paces and chooses trees; it keeps nothing of what it has sent.
+
+use crate::endpoint::Event;
+use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Wait};
+use crate::units::{Bytes, Rate, Time};
+use std::collections::VecDeque;
+
+/// Chunks that are to leave, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cast {
+    /// A group's address, or one host's.
+    pub to: HostId,
+    /// The operation that they are a part of.
+    pub task: u32,
+    /// The first of them.
+    pub first: u32,
+    /// How many they are; at least one.
+    pub count: u32,
+    /// Payload bytes of a chunk.
+    pub bytes: u16,
+    /// The last chunk of the sender's share, which may be short.
+    pub last: u32,
+    /// Payload bytes of that chunk.
+    pub tail: u16,
+    /// Bytes of all headers of a chunk on the wire.
+    pub header: u16,
+    /// The rate on each plane, headers included; [`Cast::UNPACED`] sends whenever a port is idle.
+    pub rate: Rate,
+    /// The planes that may be used, one bit each.
+    pub planes: u32,
+    /// How many trees of each plane are used in turn; zero for all that there are.
+    pub trees: u32,
+}
+
+impl Cast {
+    /// As fast as ports take it.
+    pub const UNPACED: Rate = Rate(u64::MAX);
+
+    fn packet(&self, source: HostId, chunk: u32, path: PathId) -> Packet {
+        let last = chunk == self.last;
+        let length = if last { self.tail } else { self.bytes };
+        Packet {
+            source,
+            destination: self.to,
+            connection: ConnectionId(0),
+            path,
+            size: length.saturating_add(self.header),
+            flags: Flags::NONE.with_if(last, Flags::LAST),
+            header: Header::Chunk(Chunk { task: self.task, chunk, length, wait: Wait::default() }),
+        }
+    }
+}
+
+/// The casts of one host, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Casts {
+    queue: VecDeque<Cast>,
+    /// When each plane's pace allows the next chunk.
+    paced: Vec<Time>,
+    /// How many chunks have left by each plane: the next one's tree.
+    turns: Vec<u32>,
+    /// The plane that the last chunk left by.
+    plane: usize,
+    /// The valid entry in the endpoint's timer heap, if it lies ahead.
+    pub(crate) timer: Option<Time>,
+}
+
+/// What became of asking for a chunk.
+pub(crate) enum Asked {
+    /// It leaves. What the program is told if it is the last one of its cast.
+    Chunk(Packet, Option<Event>),
+    /// Pace forbids it until then.
+    Paced(Time),
+    /// No port is free that may be used, or nothing is to leave.
+    Nothing,
+}
+
+impl Casts {
+    pub(crate) fn push(&mut self, cast: Cast) {
+        assert!(cast.count > 0, "a cast has chunks");
+        self.queue.push_back(cast);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The next chunk, by one of the `free` ports; `up` are those that are not down.
+    ///
+    /// Planes take turns, and on each plane trees do: the i-th chunk of host `h` takes tree `h + i` (multicast sheet, section 16: tree =
+    /// (burst + root) modulo trees).
+    pub(crate) fn take(&mut self, now: Time, host: HostId, free: u32, up: u32) -> Asked {
+        let Some(cast) = self.queue.front_mut() else { return Asked::Nothing };
+        let planes = cast.planes & up;
+        let count = (u32::BITS - planes.leading_zeros()) as usize;
+        if self.paced.len() < count {
+            self.paced.resize(count, Time::ZERO);
+            self.turns.resize(count, host.0);
+        }
+        let turn = (1..=count).map(|step| (self.plane + step) % count);
+        let mut usable = turn.filter(|plane| planes >> plane & 1 == 1);
+        let paced = cast.rate != Cast::UNPACED;
+        let open = |plane: &usize| free >> plane & 1 == 1 && (!paced || self.paced[*plane] <= now);
+        let Some(plane) = usable.clone().find(open) else {
+            let next = usable.clone().filter(|_| paced).map(|plane| self.paced[plane]).filter(|&at| at > now).min();
+            return match next {
+                // A port that is free waits for its pace only.
+                Some(at) if usable.any(|plane| free >> plane & 1 == 1) => Asked::Paced(at),
+                _ => Asked::Nothing,
+            };
+        };
+        let turn = self.turns[plane];
+        self.turns[plane] = turn.wrapping_add(1);
+        self.plane = plane;
+        let entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
+        let packet = cast.packet(host, cast.first, PathId::new(plane as u8, entropy % PathId::ORDERED));
+        if paced {
+            self.paced[plane] = self.paced[plane].max(now) + cast.rate.time_for(Bytes(u64::from(packet.size)));
+        }
+        cast.first += 1;
+        cast.count -= 1;
+        let over = (cast.count == 0).then_some(Event::Cast { to: cast.to, task: cast.task, end: cast.first });
+        if over.is_some() {
+            self.queue.pop_front();
+        }
+        Asked::Chunk(packet, over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cast(first: u32, count: u32, rate: Rate) -> Cast {
+        Cast {
+            to: HostId::group(0),
+            task: 3,
+            first,
+            count,
+            bytes: 4096,
+            last: 9,
+            tail: 100,
+            header: 64,
+            rate,
+            planes: 0b11,
+            trees: 0,
+        }
+    }
+
+    fn take(casts: &mut Casts, now: u64, free: u32) -> Option<(u8, u32, u32, u16)> {
+        match casts.take(Time(now), HostId(5), free, 0b11) {
+            Asked::Chunk(packet, _) => {
+                let Header::Chunk(chunk) = packet.header else { panic!("a chunk") };
+                Some((packet.path.port(), packet.path.entropy(), chunk.chunk, packet.size))
+            }
+            Asked::Paced(_) | Asked::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn chunks_take_turns_over_planes_and_trees_and_the_last_is_short() {
+        let mut casts = Casts::default();
+        casts.push(cast(6, 4, Cast::UNPACED));
+        let all: Vec<_> = std::iter::from_fn(|| take(&mut casts, 0, 0b11)).collect();
+        assert_eq!(all, [(1, 5, 6, 4160), (0, 5, 7, 4160), (1, 6, 8, 4160), (0, 6, 9, 164)]);
+        assert!(casts.is_empty());
+    }
+
+    #[test]
+    fn each_plane_keeps_its_pace() {
+        let mut casts = Casts::default();
+        // 4,160 B at 400 Gb/s: 83,200 ps.
+        casts.push(cast(0, 5, Rate::from_gbps(400)));
+        assert_eq!(take(&mut casts, 0, 0b11).map(|t| t.0), Some(1));
+        assert_eq!(take(&mut casts, 0, 0b10), None, "plane 1 waits for its pace");
+        assert_eq!(take(&mut casts, 0, 0b01).map(|t| t.0), Some(0));
+        assert!(matches!(casts.take(Time(100), HostId(5), 0b11, 0b11), Asked::Paced(Time(83_200))));
+        assert_eq!(take(&mut casts, 83_200, 0b11).map(|t| t.0), Some(1));
+        assert!(matches!(casts.take(Time(83_200), HostId(5), 0b11, 0b00), Asked::Nothing), "no port is up");
+    }
+}
