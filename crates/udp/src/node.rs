@@ -18,6 +18,7 @@ macro_rules! surroundings {
 mod answers;
 mod calls;
 mod completion;
+mod datagram;
 mod liveness;
 mod partial;
 mod slots;
@@ -32,13 +33,13 @@ use crate::config::{Config, Waiting};
 use crate::deadlines::Deadlines;
 use crate::distance::Ways;
 use crate::error::{Error, Reason};
-use crate::frame::{self, Descriptor, Frame};
+use crate::frame::Descriptor;
 use crate::handshake::{Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
-use crate::session::{Session, SessionCounters, Surroundings};
-use crate::socket::{Arrival, Inbox};
+use crate::session::{Session, SessionCounters};
+use crate::socket::Inbox;
 use crate::watch::Watches;
 use crate::windows::Windows;
 use answers::Answers;
@@ -352,79 +353,6 @@ impl Node {
             self.flush();
         }
         Ok(operation)
-    }
-
-    /// A datagram arrived.
-    fn handle(&mut self, now: Time, plane: usize, arrival: &Arrival, datagram: &mut [u8]) {
-        let from = arrival.from;
-        let length = datagram.len();
-        let sealed = match frame::decode(datagram) {
-            Ok(Frame::Sealed(sealed)) => sealed,
-            Ok(Frame::Hello { connection, cookie, noise, .. }) => {
-                let (cookie, noise) = (*cookie, *noise);
-                return self.handle_hello(now, plane, from, connection, &cookie, &noise, length);
-            }
-            Ok(Frame::Retry { connection, cookie }) => {
-                let cookie = *cookie;
-                return self.handle_retry(now, plane, from, connection, &cookie);
-            }
-            Ok(Frame::Welcome { connection, noise }) => {
-                let noise = *noise;
-                return self.handle_welcome(now, plane, connection, &noise);
-            }
-            Ok(Frame::Refusal { connection, reason }) => {
-                if let Some((_, calling)) = self.calling(connection)
-                    && calling.is_peer(plane, from)
-                {
-                    calling.hint = Some(if reason == 2 { Reason::WrongVersion } else { Reason::WrongKey });
-                }
-                return;
-            }
-            Err(error) => {
-                self.counters.malformed += 1;
-                if let frame::FrameError::Version(version) = error
-                    && length >= frame::HELLO
-                    && let Some(id) = datagram.get(4..).and_then(|rest| rest.first_chunk())
-                {
-                    // Shorter than what caused it, and only for what is as long as a hello.
-                    let refusal = frame::refusal(version, plane as u8, u64::from_be_bytes(*id), 2);
-                    self.counters.refuse(Reason::WrongVersion);
-                    self.reply(plane, from, &refusal);
-                }
-                return;
-            }
-        };
-        let index = match self.recent {
-            Some((id, index)) if id == sealed.connection => index,
-            _ => match self.ids.get(&sealed.connection) {
-                Some(&index) => index,
-                None => {
-                    self.counters.strays += 1;
-                    return;
-                }
-            },
-        };
-        self.recent = Some((sealed.connection, index));
-        let Some(State::Open(session)) = &mut self.slots[index as usize].state else {
-            self.counters.strays += 1;
-            return;
-        };
-        let mut around = surroundings!(self, now);
-        let unconfirmed = !session.confirmed;
-        let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
-        if unconfirmed && session.confirmed {
-            let caller = session.remote();
-            self.slots[index as usize].hello = None;
-            self.unconfirmed.retain(|&other| other != index);
-            self.end_twins(caller);
-        }
-        self.join_watches(now);
-        self.make_ready(index);
-        self.wake_waiting();
-        if let Err(reason) = outcome {
-            let tell = matches!(reason, Reason::RemoteAccess | Reason::TooLong | Reason::Violation);
-            self.end(index as usize, reason, tell);
-        }
     }
 
     /// What a connection has counted so far.
