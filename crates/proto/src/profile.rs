@@ -97,7 +97,57 @@ pub struct Profile {
     pub switch: SwitchConfig,
 }
 
+/// A part of a profile's name that nothing is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnknownName {
+    /// The first part is no preset.
+    Preset(String),
+    /// A later part is no reliability, congestion control or path selector.
+    Policy(String),
+}
+
+impl std::fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            UnknownName::Preset(name) => {
+                write!(f, "there is no profile \"{name}\": take one of {}", Profile::NAMES.join(", "))
+            }
+            UnknownName::Policy(name) => {
+                write!(f, "`{name}` is no path selector, congestion control or reliability: take one of ")?;
+                f.write_str(
+                    &[&PathConfig::NAMES[..], &CongestionConfig::NAMES, &ReliabilityConfig::NAMES].concat().join(", "),
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
 impl Profile {
+    /// The profile of that name: a preset, perhaps with other answers behind slashes, such as `uec/reps/swift`.
+    ///
+    /// # Errors
+    /// With the first part that nothing is called.
+    pub fn named(name: &str) -> Result<Profile, UnknownName> {
+        let mut parts = name.split('/');
+        let preset = parts.next().unwrap_or_default();
+        let mut profile = Profile::preset(preset).ok_or_else(|| UnknownName::Preset(preset.to_string()))?;
+        for part in parts {
+            if let Some(path) = PathConfig::named(part) {
+                profile.path = path;
+            } else if let Some(congestion) = CongestionConfig::named(part) {
+                profile.congestion = congestion;
+            } else if let Some(reliability) = ReliabilityConfig::named(part) {
+                profile.reliability = reliability;
+            } else {
+                return Err(UnknownName::Policy(part.to_string()));
+            }
+        }
+        profile.name = name.to_string();
+        Ok(profile)
+    }
+
     /// The presets' names.
     pub const NAMES: [&str; 12] = [
         "rocev2",

@@ -164,14 +164,12 @@ impl Config {
         self
     }
 
-    /// Takes the preset of that name.
+    /// Takes the profile of that name: a preset, perhaps with other answers, such as `sdr_auto/longhaul`.
     ///
     /// # Errors
     /// If there is none; the message lists those there are.
     pub fn profile(mut self, name: &str) -> Result<Config, Error> {
-        self.profile = Profile::preset(name).ok_or_else(|| {
-            Error::Config(format!("there is no profile \"{name}\": take one of {}", Profile::NAMES.join(", ")))
-        })?;
+        self.profile = Profile::named(name).map_err(|unknown| Error::Config(unknown.to_string()))?;
         Ok(self)
     }
 

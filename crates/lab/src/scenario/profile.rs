@@ -8,6 +8,7 @@ use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Parameter};
 use strandway_proto::path::PathConfig;
+use strandway_proto::profile::UnknownName;
 use strandway_proto::reliability::ReliabilityConfig;
 use toml::{Table, Value};
 
@@ -19,28 +20,14 @@ pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion"
 /// # Errors
 /// With a sentence and its remedy, if a part is not known.
 pub fn named(name: &str) -> Result<Profile, String> {
-    let mut parts = name.split('/');
-    let preset = parts.next().unwrap_or_default();
-    let mut profile = Profile::preset(preset)
-        .ok_or_else(|| format!("`{preset}` is no profile; {}", suggest(preset, &Profile::NAMES)))?;
-    for part in parts {
-        if let Some(path) = PathConfig::named(part) {
-            profile.path = path;
-        } else if let Some(congestion) = CongestionConfig::named(part) {
-            profile.congestion = congestion;
-        } else if let Some(reliability) = ReliabilityConfig::named(part) {
-            profile.reliability = reliability;
-        } else {
+    Profile::named(name).map_err(|unknown| match unknown {
+        UnknownName::Preset(preset) => format!("`{preset}` is no profile; {}", suggest(&preset, &Profile::NAMES)),
+        UnknownName::Policy(part) => {
             let known: Vec<&str> =
                 [&PathConfig::NAMES[..], &CongestionConfig::NAMES[..], &ReliabilityConfig::NAMES[..]].concat();
-            return Err(format!(
-                "`{part}` is no path selector, congestion control or reliability; {}",
-                suggest(part, &known)
-            ));
+            format!("`{part}` is no path selector, congestion control or reliability; {}", suggest(&part, &known))
         }
-    }
-    profile.name = name.to_string();
-    Ok(profile)
+    })
 }
 
 pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
