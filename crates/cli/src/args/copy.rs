@@ -51,7 +51,8 @@ pub(crate) struct CopyArgs {
     pub(crate) serve: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wire: WireArgs,
-    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, sdr_auto chooses, ... (see `strandway explain`);
+    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, sdr_auto chooses, ... (see `strandway explain`),
+    /// sdr_auto/longhaul shares a line that others use, too;
     /// without --node sdr_auto
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
