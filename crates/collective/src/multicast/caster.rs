@@ -390,9 +390,13 @@ impl<'a> Caster<'a> {
             }
         }
         if last {
-            let share = self.op.layout.share_of(chunk) as usize;
-            settled |= !std::mem::replace(&mut self.ends[share], true);
-            self.hurry(now);
+            let share = self.op.layout.share_of(chunk);
+            let new = !std::mem::replace(&mut self.ends[share as usize], true);
+            // Only the last roots of chains tell that the multicast is over.
+            if new && self.op.link(self.op.root_of(share)).last {
+                settled = true;
+                self.hurry(now);
+            }
         }
         if settled || self.fetching.begun {
             self.go_on(now);
