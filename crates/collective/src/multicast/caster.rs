@@ -109,6 +109,8 @@ pub struct Caster<'a> {
     /// Last roots of chains that have been heard to the end.
     ends: Vec<bool>,
     moving_since: Time,
+    /// No chunk of its share leaves before.
+    cast_at: Time,
     last_chunk: Time,
     /// When the last chunk came by each plane.
     last_by_plane: Vec<Time>,
@@ -157,6 +159,7 @@ impl<'a> Caster<'a> {
             serving: Serving::default(),
             ends: vec![false; op.layout.shares() as usize],
             moving_since: Time::ZERO,
+            cast_at: Time::ZERO,
             last_chunk: Time::ZERO,
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
@@ -311,12 +314,16 @@ impl<'a> Caster<'a> {
         self.moving_since = now;
         self.last_chunk = now;
         self.fetch_at = now + self.op.cutoff();
+        if self.op.pace.is_some() {
+            // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
+            self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
+        }
         self.hurry(now);
     }
 
     /// Casts its share if its turn has come, and hands the turn on when all of it has left.
     fn take_turn(&mut self, now: Time) {
-        if self.turn == Turn::Waits && self.token {
+        if self.turn == Turn::Waits && self.token && now >= self.cast_at {
             self.turn = Turn::Casts(0);
             self.cast_batch();
         }
@@ -473,6 +480,8 @@ impl<'a> Caster<'a> {
             (true, true) => self.fetching.next(self.op),
             (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
         };
+        let turn = self.phase == Phase::Moving && self.turn == Turn::Waits && self.token;
+        let start = if turn { self.cast_at } else { start };
         let probe = self.probe.map_or(Time::NEVER, |probe| probe.at);
         start.min(self.owed.next()).min(fetch).min(probe).min(self.hangs_up_at())
     }
