@@ -35,7 +35,7 @@ impl BroadcastTree {
         match self {
             BroadcastTree::Nomial { radix } => {
                 let mut place = 1;
-                while v / place % radix == 0 {
+                while (v / place).is_multiple_of(radix) {
                     place *= radix;
                 }
                 v - v / place % radix * place

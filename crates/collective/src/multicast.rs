@@ -199,7 +199,7 @@ impl Multicast {
 
     /// Where a rank stands in its chain; a broadcast's root is a chain of its own.
     fn link(&self, rank: u32) -> Link {
-        if self.root.is_some() { Link { step: 0, last: true } } else { self.chains.link(rank) }
+        if self.root.is_some() { Link { chain: 0, step: 0, last: true } } else { self.chains.link(rank) }
     }
 
     /// Bytes on the wire of a share of this length.

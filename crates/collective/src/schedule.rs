@@ -114,8 +114,10 @@ pub struct Receive {
 pub enum ScheduleError {
     /// A collective needs two ranks.
     TooFewRanks,
-    /// Recursive halving and doubling need a power of two.
+    /// Recursive halving needs a power of two.
     NotAPowerOfTwo,
+    /// Recursive doubling needs a power of two.
+    CannotDouble,
     /// Window and parts are at least 1.
     Zero,
     /// Messages of recursive doubling hold several blocks and cannot be cut into parts that travel on their own.
@@ -128,8 +130,9 @@ impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ScheduleError::TooFewRanks => "a collective needs two ranks",
-            ScheduleError::NotAPowerOfTwo => "recursive halving and doubling need a power of two of ranks",
+            ScheduleError::NotAPowerOfTwo => "recursive halving needs a power of two of ranks",
             ScheduleError::Zero => "window and parts must be at least 1",
+            ScheduleError::CannotDouble => "recursive doubling needs a power of two of ranks",
             ScheduleError::NoParts => "recursive doubling sends all that a rank has at once: parts must be 1",
             ScheduleError::TooLong => "a rank would send more than 2^32 messages",
         })
@@ -195,9 +198,8 @@ impl Schedule {
             return Err(ScheduleError::TooFewRanks);
         }
         match algorithm {
-            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling if !ranks.is_power_of_two() => {
-                return Err(ScheduleError::NotAPowerOfTwo);
-            }
+            Algorithm::HalvingDoubling if !ranks.is_power_of_two() => return Err(ScheduleError::NotAPowerOfTwo),
+            Algorithm::RecursiveDoubling if !ranks.is_power_of_two() => return Err(ScheduleError::CannotDouble),
             Algorithm::RecursiveDoubling if parts > 1 => return Err(ScheduleError::NoParts),
             Algorithm::AllToAll { window: 0 } => return Err(ScheduleError::Zero),
             _ => {}
@@ -533,11 +535,11 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_refused() {
-        use ScheduleError::{NoParts, NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
+        use ScheduleError::{CannotDouble, NoParts, NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
         for (algorithm, ranks, parts, error) in [
             (Algorithm::RingAllReduce, 1, 1, TooFewRanks),
             (Algorithm::HalvingDoubling, 12, 1, NotAPowerOfTwo),
-            (Algorithm::RecursiveDoubling, 12, 1, NotAPowerOfTwo),
+            (Algorithm::RecursiveDoubling, 12, 1, CannotDouble),
             (Algorithm::RecursiveDoubling, 8, 2, NoParts),
             (Algorithm::AllToAll { window: 0 }, 4, 1, Zero),
             (Algorithm::RingAllGather, 4, 0, Zero),

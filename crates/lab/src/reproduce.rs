@@ -7,6 +7,7 @@
 mod judge;
 mod modelled;
 mod mrc;
+mod multicast;
 mod outcome;
 mod prime;
 mod runs;
@@ -44,7 +45,7 @@ pub struct Set {
 }
 
 /// All sets, in the order they are listed and run in.
-const SETS: [Set; 5] = [strack::SET, prime::SET, mrc::SET, sdr::SET, shootout::SET];
+const SETS: [Set; 6] = [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, shootout::SET];
 
 /// Sets that are not listed: they exist for tests of what is around them.
 const HIDDEN: [Set; 1] = [test::SET];

@@ -1,8 +1,10 @@
 //! A rank of a multicast operation as the program of a host.
 
+mod talk;
+
 use super::letters::{Barrier, Run, Word};
-use super::owed::{Due, Owed};
-use super::repair::{Fetching, Given, Look, Serving};
+use super::owed::Owed;
+use super::repair::{Fetching, Look, Serving};
 use super::{BATCH, Cutoff, Multicast};
 use std::collections::{BTreeSet, VecDeque};
 use strandway_proto::application::{Action, Application, Event, Stage};
@@ -12,12 +14,6 @@ use strandway_proto::{HostId, MessageId};
 
 /// So often in a row a rank may leave a question unanswered. Multicast sheet, section 6.2, rule 6.
 const SILENT_MAX: u32 = 40;
-
-/// Channels stay open for so many times the patience for an acknowledgement, lest each answer to a late question open one. Ours.
-const LINGER: u64 = 3;
-
-/// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
-const ABORT_MAX: u32 = 10;
 
 /// How far a rank has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +109,8 @@ pub struct Caster<'a> {
     /// Last roots of chains that have been heard to the end.
     ends: Vec<bool>,
     moving_since: Time,
+    /// No chunk of its share leaves before.
+    cast_at: Time,
     last_chunk: Time,
     /// When the last chunk came by each plane.
     last_by_plane: Vec<Time>,
@@ -161,6 +159,7 @@ impl<'a> Caster<'a> {
             serving: Serving::default(),
             ends: vec![false; op.layout.shares() as usize],
             moving_since: Time::ZERO,
+            cast_at: Time::ZERO,
             last_chunk: Time::ZERO,
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
@@ -315,12 +314,16 @@ impl<'a> Caster<'a> {
         self.moving_since = now;
         self.last_chunk = now;
         self.fetch_at = now + self.op.cutoff();
+        if self.op.pace.is_some() {
+            // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
+            self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
+        }
         self.hurry(now);
     }
 
     /// Casts its share if its turn has come, and hands the turn on when all of it has left.
     fn take_turn(&mut self, now: Time) {
-        if self.turn == Turn::Waits && self.token {
+        if self.turn == Turn::Waits && self.token && now >= self.cast_at {
             self.turn = Turn::Casts(0);
             self.cast_batch();
         }
@@ -394,9 +397,13 @@ impl<'a> Caster<'a> {
             }
         }
         if last {
-            let share = self.op.layout.share_of(chunk) as usize;
-            settled |= !std::mem::replace(&mut self.ends[share], true);
-            self.hurry(now);
+            let share = self.op.layout.share_of(chunk);
+            let new = !std::mem::replace(&mut self.ends[share as usize], true);
+            // Only the last roots of chains tell that the multicast is over.
+            if new && self.op.link(self.op.root_of(share)).last {
+                settled = true;
+                self.hurry(now);
+            }
         }
         if settled || self.fetching.begun {
             self.go_on(now);
@@ -455,146 +462,6 @@ impl<'a> Caster<'a> {
         }
     }
 
-    /// Another rank asks for chunks.
-    fn serve(&mut self, now: Time, from: u32, runs: [Run; 2]) {
-        if matches!(self.phase, Phase::Idle | Phase::Here) {
-            return self.say(from, Word::Alive);
-        }
-        let mut lacks: Vec<Run> = Vec::new();
-        let known = |run: &Run| run.1 > 0 && run.0 < self.op.layout.numbers();
-        for (first, count) in runs.into_iter().filter(known) {
-            let share = self.op.layout.share_of(first);
-            let (op, rank, run) = (self.op, self.rank, (first, u32::from(count)));
-            for given in self.serving.answer(now, op, &self.progress, rank, from, run) {
-                let (to, first, count) = match given {
-                    Given::NotYet(first, count) => {
-                        lacks.push((first, count.min(u32::from(u16::MAX)) as u16));
-                        continue;
-                    }
-                    Given::One(first, count) => {
-                        self.counts.repaired += u64::from(count);
-                        (op.ranks.host(from), first, count)
-                    }
-                    Given::All(first, count) => {
-                        self.counts.again += u64::from(count);
-                        (HostId::group(op.group), first, count)
-                    }
-                };
-                let planes = match self.planes & !self.shunned {
-                    0 => self.planes,
-                    heard => heard,
-                };
-                self.out.push_back(Action::Cast(op.cast(to, share, first, count, planes, 1)));
-            }
-        }
-        if lacks.is_empty() {
-            // What was asked for may have to wait for its turn.
-            self.say(from, Word::Alive);
-        }
-        for pair in lacks.chunks(2) {
-            self.say(from, Word::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
-        }
-    }
-
-    fn handle_word(&mut self, now: Time, from: u32, word: Word) {
-        self.heard[from as usize] = now;
-        if let Phase::Aborted(dead) = self.phase {
-            match word {
-                Word::Ack(name) => self.owed.acknowledge(from, name),
-                Word::Abort { .. } => self.say(from, Word::Ack(word.name())),
-                _ => self.say(from, Word::Abort { dead }),
-            }
-            return;
-        }
-        if word.name() != 0 {
-            self.say(from, Word::Ack(word.name()));
-        }
-        match word {
-            Word::Token => self.token |= from == self.behind(1),
-            Word::Fetch(runs) => self.serve(now, from, runs),
-            Word::Fin => self.fin |= from == self.behind(1),
-            Word::Barrier { barrier, round, planes } => {
-                self.heard_rounds[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
-                if barrier == Barrier::Here {
-                    self.planes &= planes;
-                }
-            }
-            Word::Ack(name) => self.owed.acknowledge(from, name),
-            Word::Probe => self.say(from, Word::Alive),
-            Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
-            Word::Deaf { planes } => self.shunned |= planes,
-            Word::Alive => {}
-            Word::Abort { dead } => self.abort(now, dead, false),
-        }
-    }
-
-    /// A rank is silent: the operation is given up. Whoever found out tells all others; those tell whoever asks.
-    fn abort(&mut self, now: Time, dead: u32, found: bool) {
-        if matches!(self.phase, Phase::Closed | Phase::Aborted(_)) || dead >= self.op.ranks.count() || dead == self.rank
-        {
-            return;
-        }
-        self.phase = Phase::Aborted(dead);
-        self.owed.clear();
-        self.probe = None;
-        self.stage(Stage::Aborted { dead: self.op.ranks.host(dead) });
-        if found {
-            let own = self.rank;
-            for rank in (0..self.op.ranks.count()).filter(|&rank| rank != dead && rank != own) {
-                self.owe(now, rank, Word::Abort { dead });
-            }
-        }
-    }
-
-    /// The rank whose word this one waits for, if it waits for a certain one.
-    fn awaited(&self) -> Option<u32> {
-        let barrier = match self.phase {
-            Phase::Here => Barrier::Here,
-            Phase::Armed if self.op.barriers => Barrier::Armed,
-            Phase::Closing if self.op.recovery.close => Barrier::Close,
-            Phase::Closing if !self.fin => return Some(self.behind(1)),
-            Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),
-            _ => return None,
-        };
-        let round = (!self.heard_rounds[barrier as usize]).trailing_zeros();
-        (round < u32::from(self.rounds())).then(|| self.behind(1 << round))
-    }
-
-    /// Asks the rank that this one waits for whether it is alive.
-    fn look_after_awaited(&mut self, now: Time) {
-        let every = self.op.rtt * 4;
-        let Some(of) = self.awaited() else {
-            self.probe = None;
-            return;
-        };
-        match self.probe {
-            Some(probe) if probe.of == of && now < probe.at => {}
-            Some(probe) if probe.of == of => {
-                let silent = if self.heard[of as usize] >= probe.sent { 0 } else { probe.silent + 1 };
-                if silent >= SILENT_MAX {
-                    return self.abort(now, of, true);
-                }
-                self.say(of, Word::Probe);
-                self.probe = Some(Probe { of, at: now + every, sent: now, silent });
-            }
-            _ => self.probe = Some(Probe { of, at: now + every, sent: now, silent: 0 }),
-        }
-    }
-
-    /// Repeats letters that were not acknowledged.
-    fn repeat(&mut self, now: Time) {
-        let again = self.patience();
-        let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { SILENT_MAX };
-        loop {
-            let heard = &self.heard;
-            match self.owed.due(now, again, most, |rank| heard[rank as usize]) {
-                None => return,
-                Some(Due::Again(to, word)) => self.say(to, word),
-                Some(Due::Silent(to)) => self.abort(now, to, true),
-            }
-        }
-    }
-
     /// Does what is due after any input.
     fn go_on(&mut self, now: Time) {
         self.repeat(now);
@@ -605,21 +472,6 @@ impl<'a> Caster<'a> {
         self.wake = self.next_wake();
     }
 
-    /// When it closes its channels: when it has nothing more to say, and nobody has asked for a while.
-    fn hangs_up_at(&self) -> Time {
-        let over = matches!(self.phase, Phase::Closed | Phase::Aborted(_)) && self.owed.is_empty();
-        if over && !self.spoken.is_empty() { self.spoke_at + self.patience() * LINGER } else { Time::NEVER }
-    }
-
-    /// Closes its channels. Whoever asks again makes it open one again.
-    fn hang_up(&mut self, now: Time) {
-        if self.hangs_up_at() <= now {
-            let op = self.op;
-            let close = std::mem::take(&mut self.spoken).into_iter();
-            self.out.extend(close.map(|(rank, answers)| Action::Close { channel: op.channel_to(rank, answers) }));
-        }
-    }
-
     fn next_wake(&self) -> Time {
         let start = if self.phase == Phase::Idle { self.op.starts[self.rank as usize] } else { Time::NEVER };
         let missing = self.phase == Phase::Moving && !self.progress.is_whole();
@@ -628,6 +480,8 @@ impl<'a> Caster<'a> {
             (true, true) => self.fetching.next(self.op),
             (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
         };
+        let turn = self.phase == Phase::Moving && self.turn == Turn::Waits && self.token;
+        let start = if turn { self.cast_at } else { start };
         let probe = self.probe.map_or(Time::NEVER, |probe| probe.at);
         start.min(self.owed.next()).min(fetch).min(probe).min(self.hangs_up_at())
     }

@@ -15,6 +15,8 @@ pub struct Chains {
 /// The place of a rank in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// The number of its chain.
+    pub chain: u32,
     /// How many ranks of its chain come before it.
     pub step: u32,
     /// Is it the last one?
@@ -61,8 +63,12 @@ impl Chains {
     pub const fn link(&self, rank: u32) -> Link {
         let (each, longer) = (self.ranks / self.chains, self.ranks % self.chains);
         let long = longer * (each + 1);
-        let (step, length) = if rank < long { (rank % (each + 1), each + 1) } else { ((rank - long) % each, each) };
-        Link { step, last: step + 1 == length }
+        if rank < long {
+            let step = rank % (each + 1);
+            return Link { chain: rank / (each + 1), step, last: step == each };
+        }
+        let step = (rank - long) % each;
+        Link { chain: longer + (rank - long) / each, step, last: step + 1 == each }
     }
 
     /// The last ranks of all chains.
@@ -104,6 +110,7 @@ mod tests {
                     let link = chains.link(rank);
                     assert_eq!(link.step == 0, rank == 0 || chains.link(rank - 1).last, "{ranks} in {count}: {rank}");
                     by_step[link.step as usize] += 1;
+                    assert_eq!(link.chain as usize, ends.len(), "{ranks} in {count}: {rank}");
                     ends.extend(link.last.then_some(rank));
                 }
                 assert_eq!(ends, chains.ends().collect::<Vec<_>>());

@@ -198,6 +198,10 @@ impl Fetching {
 
     /// Chunks that a switch has trimmed on their way here are asked for at once.
     pub(super) fn ask_for(&mut self, now: Time, op: &Multicast, chunk: u32) -> Option<(u32, [Run; 2])> {
+        // Those beyond the window are found when the multicast is over.
+        if self.asks.len() as u32 >= WINDOW {
+            return None;
+        }
         if self.asks.iter().any(|ask| (ask.first..ask.first + ask.count).contains(&chunk)) {
             return None;
         }

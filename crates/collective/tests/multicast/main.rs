@@ -3,7 +3,7 @@
 
 mod net;
 
-use net::{Ended, Trouble, operation, run};
+use net::{Ended, Test, Trouble, operation, run};
 use proptest::prelude::*;
 use strandway_collective::multicast::{Barrier, Multicast, Order, Outcome, Recovery, Word};
 use strandway_proto::units::Time;
@@ -89,7 +89,8 @@ fn a_chunk_that_nobody_got_is_cast_again_once() {
 
 #[test]
 fn lost_tokens_barriers_and_last_words_are_repeated() {
-    let kinds: [(&str, fn(&Word) -> bool, Recovery); 6] = [
+    type Kind = (&'static str, Test, Recovery);
+    let kinds: [Kind; 6] = [
         ("token", |w| *w == Word::Token, Recovery::FAST),
         ("first barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Here, .. }), Recovery::FAST),
         ("second barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Armed, .. }), Recovery::FAST),

@@ -41,6 +41,9 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
     }
 }
 
+/// Is it such a letter?
+pub type Test = fn(&Word) -> bool;
+
 /// What goes wrong.
 #[derive(Clone, Default)]
 pub struct Trouble {
@@ -59,7 +62,7 @@ pub struct Trouble {
     /// The run is given up then; by default after a second.
     pub until: Option<Time>,
     /// Letters of this kind are lost: a test, and how many of them.
-    pub lost_letters: Option<(fn(&Word) -> bool, u32)>,
+    pub lost_letters: Option<(Test, u32)>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

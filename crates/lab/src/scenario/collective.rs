@@ -249,7 +249,7 @@ impl Maker<'_> {
             Ok(schedule) => schedule,
             Err(error) => {
                 let remedy = match error {
-                    ScheduleError::NotAPowerOfTwo => {
+                    ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {
                         format!("write {}, or algorithm = \"ring\"", 1 << size.ilog2())
                     }
                     _ => "write fewer".to_string(),

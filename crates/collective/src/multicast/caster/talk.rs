@@ -1,0 +1,172 @@
+//! What a rank says to others: answers to those who ask, questions to those it waits for, and the word of a death.
+
+use super::{Caster, Phase, Probe, SILENT_MAX, Turn};
+use crate::multicast::letters::{Barrier, Run, Word};
+use crate::multicast::owed::Due;
+use crate::multicast::repair::Given;
+use strandway_proto::HostId;
+use strandway_proto::application::{Action, Stage};
+use strandway_proto::units::Time;
+
+/// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
+const ABORT_MAX: u32 = 10;
+
+/// Channels stay open for so many times the patience for an acknowledgement, lest each answer to a late question open one. Ours.
+const LINGER: u64 = 3;
+
+impl Caster<'_> {
+    /// Another rank asks for chunks.
+    pub(super) fn serve(&mut self, now: Time, from: u32, runs: [Run; 2]) {
+        if matches!(self.phase, Phase::Idle | Phase::Here) {
+            return self.say(from, Word::Alive);
+        }
+        let mut lacks: Vec<Run> = Vec::new();
+        let known = |run: &Run| run.1 > 0 && run.0 < self.op.layout.numbers();
+        for (first, count) in runs.into_iter().filter(known) {
+            let share = self.op.layout.share_of(first);
+            let (op, rank, run) = (self.op, self.rank, (first, u32::from(count)));
+            for given in self.serving.answer(now, op, &self.progress, rank, from, run) {
+                let (to, first, count) = match given {
+                    Given::NotYet(first, count) => {
+                        lacks.push((first, count.min(u32::from(u16::MAX)) as u16));
+                        continue;
+                    }
+                    Given::One(first, count) => {
+                        self.counts.repaired += u64::from(count);
+                        (op.ranks.host(from), first, count)
+                    }
+                    Given::All(first, count) => {
+                        self.counts.again += u64::from(count);
+                        (HostId::group(op.group), first, count)
+                    }
+                };
+                let planes = match self.planes & !self.shunned {
+                    0 => self.planes,
+                    heard => heard,
+                };
+                self.out.push_back(Action::Cast(op.cast(to, share, first, count, planes, 1)));
+            }
+        }
+        if lacks.is_empty() {
+            // What was asked for may have to wait for its turn.
+            self.say(from, Word::Alive);
+        }
+        for pair in lacks.chunks(2) {
+            self.say(from, Word::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
+        }
+    }
+
+    pub(super) fn handle_word(&mut self, now: Time, from: u32, word: Word) {
+        self.heard[from as usize] = now;
+        if let Phase::Aborted(dead) = self.phase {
+            match word {
+                Word::Ack(name) => self.owed.acknowledge(from, name),
+                Word::Abort { .. } => self.say(from, Word::Ack(word.name())),
+                _ => self.say(from, Word::Abort { dead }),
+            }
+            return;
+        }
+        if word.name() != 0 {
+            self.say(from, Word::Ack(word.name()));
+        }
+        match word {
+            Word::Token => self.token |= from == self.behind(1),
+            Word::Fetch(runs) => self.serve(now, from, runs),
+            Word::Fin => self.fin |= from == self.behind(1),
+            Word::Barrier { barrier, round, planes } => {
+                self.heard_rounds[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
+                if barrier == Barrier::Here {
+                    self.planes &= planes;
+                }
+            }
+            Word::Ack(name) => self.owed.acknowledge(from, name),
+            Word::Probe => self.say(from, Word::Alive),
+            Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
+            Word::Deaf { planes } => self.shunned |= planes,
+            Word::Alive => {}
+            Word::Abort { dead } => self.abort(now, dead, false),
+        }
+    }
+
+    /// A rank is silent: the operation is given up. Whoever found out tells all others; those tell whoever asks.
+    pub(super) fn abort(&mut self, now: Time, dead: u32, found: bool) {
+        if matches!(self.phase, Phase::Closed | Phase::Aborted(_)) || dead >= self.op.ranks.count() || dead == self.rank
+        {
+            return;
+        }
+        self.phase = Phase::Aborted(dead);
+        self.owed.clear();
+        self.probe = None;
+        self.stage(Stage::Aborted { dead: self.op.ranks.host(dead) });
+        if found {
+            let own = self.rank;
+            for rank in (0..self.op.ranks.count()).filter(|&rank| rank != dead && rank != own) {
+                self.owe(now, rank, Word::Abort { dead });
+            }
+        }
+    }
+
+    /// The rank whose word this one waits for, if it waits for a certain one.
+    fn awaited(&self) -> Option<u32> {
+        let barrier = match self.phase {
+            Phase::Here => Barrier::Here,
+            Phase::Armed if self.op.barriers => Barrier::Armed,
+            Phase::Closing if self.op.recovery.close => Barrier::Close,
+            Phase::Closing if !self.fin => return Some(self.behind(1)),
+            Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),
+            _ => return None,
+        };
+        let round = (!self.heard_rounds[barrier as usize]).trailing_zeros();
+        (round < u32::from(self.rounds())).then(|| self.behind(1 << round))
+    }
+
+    /// Asks the rank that this one waits for whether it is alive.
+    pub(super) fn look_after_awaited(&mut self, now: Time) {
+        let every = self.op.rtt * 4;
+        let Some(of) = self.awaited() else {
+            self.probe = None;
+            return;
+        };
+        match self.probe {
+            Some(probe) if probe.of == of && now < probe.at => {}
+            Some(probe) if probe.of == of => {
+                let silent = if self.heard[of as usize] >= probe.sent { 0 } else { probe.silent + 1 };
+                if silent >= SILENT_MAX {
+                    return self.abort(now, of, true);
+                }
+                self.say(of, Word::Probe);
+                self.probe = Some(Probe { of, at: now + every, sent: now, silent });
+            }
+            _ => self.probe = Some(Probe { of, at: now + every, sent: now, silent: 0 }),
+        }
+    }
+
+    /// Repeats letters that were not acknowledged.
+    pub(super) fn repeat(&mut self, now: Time) {
+        let again = self.patience();
+        let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { SILENT_MAX };
+        loop {
+            let heard = &self.heard;
+            match self.owed.due(now, again, most, |rank| heard[rank as usize]) {
+                None => return,
+                Some(Due::Again(to, word)) => self.say(to, word),
+                Some(Due::Silent(to)) => self.abort(now, to, true),
+            }
+        }
+    }
+
+    /// When it closes its channels: when it has nothing more to say, and nobody has asked for a while.
+    pub(super) fn hangs_up_at(&self) -> Time {
+        let over = matches!(self.phase, Phase::Closed | Phase::Aborted(_)) && self.owed.is_empty();
+        if over && !self.spoken.is_empty() { self.spoke_at + self.patience() * LINGER } else { Time::NEVER }
+    }
+
+    /// Closes its channels. Whoever asks again makes it open one again.
+    pub(super) fn hang_up(&mut self, now: Time) {
+        if self.hangs_up_at() <= now {
+            let op = self.op;
+            let close = std::mem::take(&mut self.spoken).into_iter();
+            self.out.extend(close.map(|(rank, answers)| Action::Close { channel: op.channel_to(rank, answers) }));
+        }
+    }
+}
