@@ -399,3 +399,22 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
     let all = seeds().end - seeds().start;
     assert!(all < 100 || (walked > all * 3 / 5 && on_demand > all / 20), "{walked} and {on_demand} of {all} walked");
 }
+
+/// Found by seed 1166: a program that wakes in the instant in which its host's port goes down, after a wake that was still to come when
+/// the fault was looked at.
+#[test]
+fn a_flow_begins_before_a_fault_of_the_same_instant_on_any_number_of_threads() {
+    let text = "[fabric]\nkind = 'leaf-spine'\nhosts = 17\nhosts_per_leaf = 3\nspines = 1\nbundle = 2\nrate = '100 Gbps'\n\
+                latency = '5 us'\nswitch_latency = '300 ns'\n[profile]\nname = 'rocev2_sr'\n\
+                [[workload]]\nkind = 'permutation'\nname = 'w1'\nsize = '1 B'\nmessages = 3\ngap = '2 us'\nstart = '100 us'\n\
+                [[workload]]\nkind = 'permutation'\nname = 'w3'\nsize = '20 kB'\nmessages = 3\ngap = '2 us'\nconnections = 2\n\
+                start = '1 us'\n[[faults]]\ntier = 'host->leaf'\ncount = 1\npick = 'random'\nkind = 'down'\n\
+                reconverge = '10 us'\nat = '100 us'\n[run]\nseed = 723\ntime_limit = '60 ms'\n";
+    let scenario = Scenario::from_text("instant.toml", text).unwrap_or_else(|e| panic!("{e}"));
+    let digests = [1, 2, 3, 7].map(|threads| {
+        let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        experiment.plan.threads = threads;
+        strandway_lab::run(&experiment, &Control::new()).report.digest
+    });
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}

@@ -93,11 +93,12 @@ impl Slice<'_> {
 
     /// Something other than a packet comes to a host.
     fn disturb(&mut self, h: usize, now: u64, note: &Note) {
-        // Programs wake before faults of the same instant strike.
-        let wakes_first = note.source >= self.sources.fault && self.hosts[h].wake_at == now;
-        let until = now + u64::from(wakes_first);
-        if self.hosts[h].next_at < until {
-            self.run_host(h, until);
+        if self.hosts[h].next_at < now {
+            self.run_host(h, now);
+        }
+        // Programs wake before faults of the same instant strike. When one wakes is known once all before has been done.
+        if note.source >= self.sources.fault && self.hosts[h].wake_at == now {
+            self.run_host(h, now + 1);
         }
         let host = &mut self.hosts[h];
         host.now = now;
