@@ -24,8 +24,8 @@ pub(super) struct Holes {
     reported: VecDeque<(Time, u32)>,
     /// No report leaves before.
     quiet_until: Time,
-    /// When something new came last.
-    last_new: Time,
+    /// When something came last: copies, too, since they delay what is new.
+    last_came: Time,
 }
 
 impl Holes {
@@ -36,16 +36,21 @@ impl Holes {
             lost: VecDeque::new(),
             reported: VecDeque::new(),
             quiet_until: Time::ZERO,
-            last_new: now,
+            last_came: now,
         }
     }
 
     /// A packet that is new has come; with `chunk`, that chunk is complete.
     pub(super) fn note(&mut self, now: Time, chunk: Option<u32>, progress: &Progress) {
-        self.last_new = now;
+        self.last_came = now;
         if let Some(chunk) = chunk {
             self.look_at(chunk.saturating_sub(self.reorder), progress);
         }
+    }
+
+    /// A packet that was here already has come.
+    pub(super) fn note_copy(&mut self, now: Time) {
+        self.last_came = now;
     }
 
     fn look_at(&mut self, below: u32, progress: &Progress) {
@@ -75,7 +80,7 @@ impl Holes {
             at = at.min(when + self.patience(timing));
         }
         if self.looked < progress.chunks() {
-            at = at.min(self.last_new + timing.tail());
+            at = at.min(self.last_came + timing.tail());
         }
         at
     }
@@ -96,7 +101,7 @@ impl Holes {
             self.reported.pop_front();
             self.lost.push_back(chunk);
         }
-        if self.last_new + timing.tail() <= now {
+        if self.last_came + timing.tail() <= now {
             self.look_at(progress.chunks(), progress);
         }
         if now < self.quiet_until || self.lost.is_empty() {

@@ -211,8 +211,11 @@ impl RepairReceiver {
                 if let Some(chunk) = chunk {
                     gathering.acknowledger.note(now, chunk, true, now + timing.ack_interval());
                 }
-                if let Some(holes) = gathering.holes.as_mut().filter(|_| duplicate.is_none()) {
-                    holes.note(now, chunk, data);
+                if let Some(holes) = &mut gathering.holes {
+                    match duplicate {
+                        None => holes.note(now, chunk, data),
+                        Some(_) => holes.note_copy(now),
+                    }
                     if holes.deadline(timing, data) <= now {
                         holes.handle_timeout(now, data_at, data, timing, &mut |letter| push(letters, letter));
                     }

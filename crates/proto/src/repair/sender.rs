@@ -309,8 +309,8 @@ impl RepairSender {
 
     /// A chunk goes again; false if it does not. Where a letter says that it is lost, one that left less than a round trip ago does not.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
-        // A window that looks at delay keeps packets in a queue, for as long as round trips are measured.
-        let rtt = if self.flight.is_some() { self.base_rtt.max(self.timing.rtt) } else { self.base_rtt };
+        // What is late is not lost: queues, and hosts that sleep, make round trips longer than the shortest one.
+        let rtt = self.base_rtt.max(self.timing.rtt) + self.timing.late;
         let Some(sending) = self.get_mut(sequence) else { return false };
         let size = sending.size;
         let packets = size.min(sending.packets - chunk * size);

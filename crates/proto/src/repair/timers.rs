@@ -19,7 +19,7 @@ pub(crate) struct Timing {
     alpha: f64,
     beta: f64,
     /// The peer may answer this late.
-    late: Span,
+    pub(super) late: Span,
     /// A window may keep the sender back, for a round trip at a time.
     is_held_back: bool,
 }
