@@ -11,9 +11,9 @@ use strandway_proto::{Environment, Profile, Rate, Span};
 pub struct Distance {
     /// Their addresses on any plane, the first and the last.
     pub peers: RangeInclusive<Ipv6Addr>,
-    /// The rate of the slowest stage of the way, all planes together; at most [`Config::rate`], which sockets are made for.
+    /// The rate of the slowest stage of the way, all planes together; no more than [`Config::rate`] counts.
     pub rate: Rate,
-    /// Round trip without queueing; at most [`Config::base_rtt`], which sockets are made for.
+    /// Round trip without queueing; no more than [`Config::base_rtt`] counts, which sockets are made for.
     pub base_rtt: Span,
 }
 
@@ -44,7 +44,10 @@ pub(crate) struct Ways {
 impl Ways {
     /// Those that a configuration names. `buffer`: bytes that a receiving socket holds.
     pub(crate) fn new(config: &Config, buffer: usize) -> Ways {
-        let other = |d: &Distance| (d.peers.clone(), Way::new(config, buffer, d.rate, d.base_rtt));
+        let other = |d: &Distance| {
+            let (rate, base_rtt) = (d.rate.min(config.rate), d.base_rtt.min(config.base_rtt));
+            (d.peers.clone(), Way::new(config, buffer, rate, base_rtt))
+        };
         Ways {
             usual: Way::new(config, buffer, config.rate, config.base_rtt),
             others: config.distances.iter().map(other).collect(),
@@ -79,7 +82,11 @@ mod tests {
         assert_eq!(to("fc00::1"), (config.rate, config.base_rtt));
         assert_eq!((to("fc00::2"), to("fc00::3")), ((rate, base_rtt), (rate, base_rtt)));
         assert_eq!(to("fc00::4"), (config.rate, config.base_rtt));
-        config.distances[0].base_rtt = Span::from_ms(41);
-        assert!(config.check().expect_err("too far").to_string().contains("distances"));
+        // A flag may ask for less than a node file says of the way.
+        (config.rate, config.base_rtt) = (Rate(40_000_000), Span::from_ms(20));
+        let environment = Ways::new(&config, 4 << 20).others[0].1.environment;
+        assert_eq!((environment.rate, environment.base_rtt), (config.rate, config.base_rtt));
+        config.distances[0].base_rtt = Span::ZERO;
+        assert!(config.check().expect_err("no distance").to_string().contains("distances"));
     }
 }
