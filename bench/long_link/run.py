@@ -95,15 +95,14 @@ def mib(size):
 
 def times(cells):
     row("scheme", "rtt_ms", "loss", "burst", "size", "messages", "finished", "min_ms", "p50_ms", "mean_ms", "max_ms", "sent_over_payload",
-        "lost", "dropped", "cpu_s_per_gib", "link_gbps")
+        "lost", "dropped", "cpu_s_per_gib")
     for size, messages, rtt, (loss, burst), scheme in cells:
         report, cpu = run(scenario(scheme, loss, burst, rtt, size, messages + 1))
         f, sent = report["fct_us"], report["packets"]["sent"]
         needed = (mib(size) + PAYLOAD - 1) // PAYLOAD * (messages + 1)
-        line = report["long_links"][0]
         ms = [None if f[k] is None else round(f[k] / 1e3, 2) for k in ("min", "p50", "mean", "max")]
         row(scheme, rtt, loss, burst or "", size, messages, report["flows"]["finished"], *ms, round(sent / needed, 4),
-            report["packets"]["lost"], report["packets"]["dropped"], round(cpu / (mib(size) * (messages + 1)) * (1 << 30), 2), line.get("rate_gbps"))
+            report["packets"]["lost"], report["packets"]["dropped"], round(cpu / (mib(size) * (messages + 1)) * (1 << 30), 2))
 
 
 def time_cells():

@@ -127,7 +127,7 @@ pub struct Multicast {
     pub ranks: Ranks,
     /// Shares and chunks.
     pub layout: Layout,
-    /// Who multicasts when, in an all-gather.
+    /// The order in which ranks multicast, in an all-gather.
     pub chains: Chains,
     /// When each rank begins.
     pub starts: Vec<Time>,
@@ -149,7 +149,7 @@ pub struct Multicast {
     pub planes: u32,
     /// How many trees of a plane are used; zero for all.
     pub trees: u32,
-    /// What the slowest rank receives, all planes together.
+    /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
     /// The share of that rate that roots send; `None` to send as fast as ports take it, where the fabric loses nothing.
     pub pace: Option<f64>,
@@ -207,7 +207,7 @@ impl Multicast {
         share + share.div_ceil(u64::from(self.layout.chunk_bytes())) * u64::from(self.header)
     }
 
-    /// What roots together may send: the rate that a rank receives, or a share of it.
+    /// The rate that all roots together may send: the one at which a rank receives, or a share of it.
     fn paced_rate(&self) -> Rate {
         self.rate.scaled(self.pace.unwrap_or(1.0))
     }

@@ -106,17 +106,31 @@ pub enum UnknownName {
     Policy(String),
 }
 
+impl UnknownName {
+    /// The part.
+    pub fn part(&self) -> &str {
+        let (UnknownName::Preset(part) | UnknownName::Policy(part)) = self;
+        part
+    }
+
+    /// All names that the part might have been.
+    pub fn known(&self) -> Vec<&'static str> {
+        match self {
+            UnknownName::Preset(_) => Profile::NAMES.to_vec(),
+            UnknownName::Policy(_) => {
+                [&PathConfig::NAMES[..], &CongestionConfig::NAMES, &ReliabilityConfig::NAMES].concat()
+            }
+        }
+    }
+}
+
 impl std::fmt::Display for UnknownName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known = self.known().join(", ");
         match self {
-            UnknownName::Preset(name) => {
-                write!(f, "there is no profile \"{name}\": take one of {}", Profile::NAMES.join(", "))
-            }
+            UnknownName::Preset(name) => write!(f, "there is no profile \"{name}\": take one of {known}"),
             UnknownName::Policy(name) => {
-                write!(f, "`{name}` is no path selector, congestion control or reliability: take one of ")?;
-                f.write_str(
-                    &[&PathConfig::NAMES[..], &CongestionConfig::NAMES, &ReliabilityConfig::NAMES].concat().join(", "),
-                )
+                write!(f, "`{name}` is no path selector, congestion control or reliability: take one of {known}")
             }
         }
     }

@@ -55,7 +55,7 @@ pub(crate) enum PerfSide {
     Client(PerfClientArgs),
 }
 
-/// What both sides of a measurement must agree on, and where they are.
+/// The settings that both sides of a measurement must share, and their addresses.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfCommon {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What commands that run, compare, sweep, explain and reproduce are asked with.
+//! The arguments of `run`, `compare`, `sweep`, `explain` and `reproduce`.
 
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ Examples:
   strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
   strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
 
-/// What all commands that run something share.
+/// The arguments that all commands share which run something.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Common {
     /// Scenario (.toml) or htsim traffic matrix (starts with `Nodes`); - for standard input

@@ -20,12 +20,13 @@ pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion"
 /// # Errors
 /// With a sentence and its remedy, if a part is not known.
 pub fn named(name: &str) -> Result<Profile, String> {
-    Profile::named(name).map_err(|unknown| match unknown {
-        UnknownName::Preset(preset) => format!("`{preset}` is no profile; {}", suggest(&preset, &Profile::NAMES)),
-        UnknownName::Policy(part) => {
-            let known: Vec<&str> =
-                [&PathConfig::NAMES[..], &CongestionConfig::NAMES[..], &ReliabilityConfig::NAMES[..]].concat();
-            format!("`{part}` is no path selector, congestion control or reliability; {}", suggest(&part, &known))
+    Profile::named(name).map_err(|unknown| {
+        let (part, remedy) = (unknown.part(), suggest(unknown.part(), &unknown.known()));
+        match unknown {
+            UnknownName::Preset(_) => format!("`{part}` is no profile; {remedy}"),
+            UnknownName::Policy(_) => {
+                format!("`{part}` is no path selector, congestion control or reliability; {remedy}")
+            }
         }
     })
 }

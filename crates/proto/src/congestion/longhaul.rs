@@ -42,7 +42,7 @@ const CROWDED_ROUNDS: u32 = 8;
 const HEADROOM_MIN: f64 = 1.0 / 16.0;
 /// The headroom grows by this share of the delay aimed at per clean round. Ours.
 const HEADROOM_STEP: f64 = 1.0 / 64.0;
-/// The lowest share of losses rises by so much of the present one per round. Ours.
+/// The floor of losses rises, per round, by this share of what is lost above it. Ours.
 const CREEP: f64 = 1.0 / 1024.0;
 /// A window of which less than this share is used does not grow. Ours.
 const USED: f64 = 0.75;
@@ -253,6 +253,16 @@ impl LongHaul {
         }
     }
 
+    /// Ends the doubling as soon as the last samples show a queue longer than the one aimed at.
+    fn stop_doubling(&mut self, now: Time) {
+        let rtt = self.recent.iter().fold(f64::MAX, |least, &rtt| least.min(rtt));
+        let rate = (self.window * 8e12 / rtt.max(1.0)).min(self.line);
+        if rtt - self.base > self.aim(rate) {
+            self.cut = Cut::Delay;
+            self.settle(now, rate);
+        }
+    }
+
     /// The window doubles no more.
     fn settle(&mut self, now: Time, rate: f64) {
         self.phase = Phase::Steady;
@@ -327,12 +337,8 @@ impl Congestion for LongHaul {
         }
         if let Some(rtt) = sample.rtt {
             self.measured(now, rtt.0.max(1) as f64);
-            // The queue has begun to grow: what is in flight beyond it is too much.
-            let queued = self.recent.iter().fold(f64::MAX, |least, &rtt| least.min(rtt));
-            let rate = (self.window * 8e12 / queued.max(1.0)).min(self.line);
-            if self.phase == Phase::Start && queued - self.base > self.aim(rate) {
-                self.cut = Cut::Delay;
-                self.settle(now, rate);
+            if self.phase == Phase::Start {
+                self.stop_doubling(now);
             }
         }
         if now >= self.round.until && self.round.rtt < f64::MAX {

@@ -1,6 +1,7 @@
 //! Everything that is on its way, parity and copies included, where the receiver counts what arrives: for congestion control.
 
 use crate::letter::Heard;
+use crate::packet::nearest;
 use crate::reliability::{Invalid, Settled};
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
@@ -95,7 +96,7 @@ impl Flight {
         self.runs.drain(..after - 1);
         self.heard = now;
         // Copies that the network makes are no news.
-        let received = extend(heard.received, self.arrived).min(self.sent);
+        let received = nearest(heard.received, self.arrived, 1 << 32).min(self.sent);
         let later = u64::from(heard.received.wrapping_sub(heard.before)).min(received);
         let arrived = received.saturating_sub(self.arrived);
         self.arrived = self.arrived.max(received);
@@ -119,12 +120,6 @@ impl Flight {
     pub(super) fn give_up(&mut self) {
         self.resolved = self.sent;
     }
-}
-
-/// The count of which these are the low 32 bits, next to one that is known.
-fn extend(low: u32, known: u64) -> u64 {
-    let step = i64::from(low.wrapping_sub(known as u32) as i32);
-    known.saturating_add_signed(step)
 }
 
 #[cfg(test)]
