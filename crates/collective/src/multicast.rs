@@ -11,20 +11,21 @@
 
 mod caster;
 mod chains;
-mod layout;
 mod letters;
 mod owed;
 mod repair;
 
 pub use caster::{Caster, Counts, Outcome};
 pub use chains::{Chains, Link};
-pub use layout::Layout;
 pub use letters::{Barrier, Run, Word};
 
 use strandway_proto::application::Channel;
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, Layout};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, MessageId};
+
+/// So often in a row a rank may leave a question unanswered before it counts as dead. Multicast sheet, section 6.2, rule 6.
+pub const SILENT_MAX: u32 = 40;
 
 /// Chunks that a root casts before it looks up: the artifact's batch.
 pub const BATCH: u32 = 128;
@@ -155,6 +156,8 @@ pub struct Multicast {
     pub pace: Option<f64>,
     /// A round trip between the two farthest ranks without queues.
     pub rtt: Span,
+    /// So often in a row a rank may leave a question unanswered, one every four round trips ([`SILENT_MAX`]).
+    pub silent_max: u32,
     /// Begin with two barriers; without them, chunks that come before a rank has begun are lost.
     pub barriers: bool,
     /// When receivers begin to fetch.

@@ -8,6 +8,10 @@
 //! A packet names its tree by its entropy value. Khalilov et al. (arXiv 2408.13356) use one tree per group; spraying a broadcast over
 //! all of them is ours.
 
+mod address;
+
+pub use address::GroupAddress;
+
 use crate::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::HostId;
 

@@ -6,7 +6,6 @@
 //! of it; what only a simulator can see (queues, links, events) is zero.
 
 mod host;
-mod rank;
 
 use crate::Experiment;
 use std::fmt;

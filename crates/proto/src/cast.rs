@@ -4,9 +4,13 @@
 //! chunk by chunk, switches copy each chunk to all members, and receivers place it by its number. What is missing they fetch; a
 //! fetched chunk is the same datagram to one host. The endpoint paces and chooses trees; it keeps nothing of what it has sent.
 
+mod layout;
+
+pub use layout::Layout;
+
 use crate::endpoint::Event;
 use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Wait};
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Rate, Span, Time};
 use std::collections::VecDeque;
 
 /// Chunks that are to leave, in order.
@@ -57,8 +61,10 @@ impl Cast {
 
 /// The casts of one host, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Casts {
+pub struct Casts {
     queue: VecDeque<Cast>,
+    /// A host that comes late sends so much of its pace at once.
+    catch_up: Span,
     /// When each plane's pace allows the next chunk.
     paced: Vec<Time>,
     /// How many chunks have left by each plane: the next one's tree.
@@ -70,8 +76,9 @@ pub(crate) struct Casts {
 }
 
 /// What became of asking for a chunk.
-pub(crate) enum Asked {
-    /// It leaves. What the program is told if it is the last one of its cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It leaves; and what the program is told if it is the last one of its cast.
     Chunk(Packet, Option<Event>),
     /// Pace forbids it until then.
     Paced(Time),
@@ -80,20 +87,36 @@ pub(crate) enum Asked {
 }
 
 impl Casts {
-    pub(crate) fn push(&mut self, cast: Cast) {
+    /// Casts of a host that may be late by `catch_up`, as hosts on sockets are, without falling behind its pace: it then sends what
+    /// is due in a row. Zero, as in [`Casts::default`], keeps at least the pace's time between two chunks of a plane.
+    pub fn catching_up(catch_up: Span) -> Casts {
+        Casts { catch_up, ..Casts::default() }
+    }
+
+    /// These chunks leave behind those that wait.
+    ///
+    /// # Panics
+    /// If they are none.
+    pub fn push(&mut self, cast: Cast) {
         assert!(cast.count > 0, "a cast has chunks");
         self.queue.push_back(cast);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Does nothing wait to leave?
+    pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Takes all chunks of an operation back that have not left.
+    pub fn forget(&mut self, task: u32) {
+        self.queue.retain(|cast| cast.task != task);
     }
 
     /// The next chunk, by one of the `free` ports; `up` are those that are not down.
     ///
     /// Planes take turns, and on each plane trees do: the i-th chunk of host `h` takes tree `h + i` (multicast sheet, section 16: tree =
     /// (burst + root) modulo trees).
-    pub(crate) fn take(&mut self, now: Time, host: HostId, free: u32, up: u32) -> Asked {
+    pub fn take(&mut self, now: Time, host: HostId, free: u32, up: u32) -> Asked {
         let Some(cast) = self.queue.front_mut() else { return Asked::Nothing };
         let planes = cast.planes & up;
         let count = (u32::BITS - planes.leading_zeros()) as usize;
@@ -119,7 +142,8 @@ impl Casts {
         let entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
         let packet = cast.packet(host, cast.first, PathId::new(plane as u8, entropy % PathId::ORDERED));
         if paced {
-            self.paced[plane] = self.paced[plane].max(now) + cast.rate.time_for(Bytes(u64::from(packet.size)));
+            let since = Time(now.0.saturating_sub(self.catch_up.0));
+            self.paced[plane] = self.paced[plane].max(since) + cast.rate.time_for(Bytes(u64::from(packet.size)));
         }
         cast.first += 1;
         cast.count -= 1;
@@ -167,6 +191,20 @@ mod tests {
         casts.push(cast(6, 4, Cast::UNPACED));
         let all: Vec<_> = std::iter::from_fn(|| take(&mut casts, 0, 0b11)).collect();
         assert_eq!(all, [(1, 5, 6, 4160), (0, 5, 7, 4160), (1, 6, 8, 4160), (0, 6, 9, 164)]);
+        assert!(casts.is_empty());
+    }
+
+    #[test]
+    fn a_late_host_catches_up_with_its_pace_as_far_as_it_may() {
+        // A chunk takes 83,200 ps of its plane.
+        let mut casts = Casts::catching_up(Span(200_000));
+        casts.push(cast(0, 9, Rate::from_gbps(400)));
+        let now = 10_000_000;
+        let at_once = std::iter::from_fn(|| take(&mut casts, now, 0b01)).count();
+        assert_eq!(at_once, 3, "those of the last 200 ns, and the one that is due");
+        let next = now - 200_000 + 3 * 83_200;
+        assert!(matches!(casts.take(Time(now), HostId(5), 0b01, 0b11), Asked::Paced(Time(at)) if at == next));
+        casts.forget(3);
         assert!(casts.is_empty());
     }
 

@@ -192,8 +192,8 @@ impl Letters {
     }
 }
 
-/// Which connection a completion is about.
-const fn connection_of(completion: &Completion) -> Connection {
+/// Which connection a completion is about; none if it is of a group.
+const fn connection_of(completion: &Completion) -> Option<Connection> {
     match completion {
         Completion::Connected { connection }
         | Completion::Accepted { connection, .. }
@@ -203,6 +203,7 @@ const fn connection_of(completion: &Completion) -> Connection {
         | Completion::Letter { connection, .. }
         | Completion::Injected { connection, .. }
         | Completion::Whole { connection, .. }
-        | Completion::Closed { connection, .. } => *connection,
+        | Completion::Closed { connection, .. } => Some(*connection),
+        Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => None,
     }
 }

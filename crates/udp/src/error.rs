@@ -34,6 +34,8 @@ pub enum Error {
     RegionInUse,
     /// There is no such connection (any more).
     NoConnection,
+    /// The node is not in this group (any more), or the group has no such member or operation.
+    NoGroup,
     /// The connection is not established yet: wait for [`crate::Completion::Connected`].
     NotConnected,
     /// As many operations are unfinished as the configuration allows: poll for completions, then try again.
@@ -81,6 +83,7 @@ impl fmt::Display for Error {
             Error::Range { end, bytes } => write!(f, "the range ends at byte {end}, but the region has {bytes}"),
             Error::RegionInUse => f.write_str("unfinished operations use the region: poll for their completions first"),
             Error::NoConnection => f.write_str("there is no such connection; it may have been closed"),
+            Error::NoGroup => f.write_str("the node is not in the group, or the group has no such member or operation"),
             Error::NotConnected => f.write_str("the connection is not established yet: wait for Completion::Connected"),
             Error::Busy { limit } => {
                 write!(f, "{limit} operations are unfinished: poll for completions, or raise operations_max")

@@ -23,6 +23,14 @@
 //! 8 close     reason 1
 //! ```
 //!
+//! Groups use the same header. Its connection is the number of a member, its counter that member's, its path plane and tree, and it
+//! has no credits. Bodies of groups are
+//!
+//! ```text
+//! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share), zero 1, payload
+//! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
+//! ```
+//!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
 //!
 //! The descriptor says where the payload of a data packet belongs, in each packet anew, so that any packet can be placed
@@ -130,6 +138,10 @@ pub enum Kind {
     Pong,
     /// The connection ends.
     Close,
+    /// A piece of a buffer that all members of a group are to have.
+    Chunk,
+    /// A letter from a member of a group to another one, or to all.
+    Word,
 }
 
 impl Kind {
@@ -140,6 +152,8 @@ impl Kind {
             Kind::Ping => 6,
             Kind::Pong => 7,
             Kind::Close => 8,
+            Kind::Chunk => 10,
+            Kind::Word => 11,
         }
     }
 }
@@ -218,7 +232,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::Version(first >> 4));
     }
     let zeros = |flag: bool| if flag { Ok(()) } else { Err(FrameError::Inconsistent) };
-    let connection = u64_at(bytes, if (4..=8).contains(&number) { 8 } else { 4 })?;
+    let connection = u64_at(bytes, if matches!(number, 4..=8 | 10 | 11) { 8 } else { 4 })?;
     let kind = match number {
         1 => {
             zeros(b2 == 0 && b3 == 0)?;
@@ -246,6 +260,8 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         6 => Kind::Ping,
         7 => Kind::Pong,
         8 => Kind::Close,
+        10 => Kind::Chunk,
+        11 => Kind::Word,
         _ => return Err(FrameError::Unknown),
     };
     if bytes.len() < HEADER {
@@ -452,8 +468,8 @@ mod tests {
         }
 
         #[test]
-        fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..5) {
-            let kind = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close][kind];
+        fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..7) {
+            let kind = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close, Kind::Chunk, Kind::Word][kind];
             let sealed = Sealed { kind, path: PathId(path), credits, connection, counter };
             let mut bytes = Vec::new();
             encode_sealed(&sealed, &mut bytes);

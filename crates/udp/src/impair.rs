@@ -268,5 +268,5 @@ impl Relay {
 
 /// Is it a datagram with payload?
 fn is_data(datagram: &[u8]) -> bool {
-    matches!(frame::decode(datagram), Ok(Frame::Sealed(sealed)) if sealed.kind == Kind::Data)
+    matches!(frame::decode(datagram), Ok(Frame::Sealed(sealed)) if matches!(sealed.kind, Kind::Data | Kind::Chunk))
 }

@@ -42,15 +42,8 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
 impl Links {
     /// Watches the interfaces of a node's planes; `None` if the system does not let us, or knows none of them.
     pub(crate) fn watch(config: &Config) -> Option<Links> {
-        let planes: Vec<Option<(u32, bool)>> = (0..config.planes.len())
-            .map(|plane| {
-                let name = match config.devices.get(plane) {
-                    Some(name) => name.clone(),
-                    None => device_of(*config.planes[plane].ip())?,
-                };
-                if_nametoindex(name.as_str()).ok().map(|index| (index, true))
-            })
-            .collect();
+        let planes: Vec<Option<(u32, bool)>> =
+            (0..config.planes.len()).map(|plane| index_of(config, plane).map(|index| (index, true))).collect();
         if planes.iter().all(Option::is_none) {
             return None;
         }
@@ -91,6 +84,15 @@ impl AsFd for Links {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The number of the interface of a plane, if it is known.
+pub(crate) fn index_of(config: &Config, plane: usize) -> Option<u32> {
+    let name = match config.devices.get(plane) {
+        Some(name) => name.clone(),
+        None => device_of(*config.planes[plane].ip())?,
+    };
+    if_nametoindex(name.as_str()).ok()
 }
 
 /// The interface that has an address.

@@ -19,6 +19,7 @@ mod answers;
 mod calls;
 mod completion;
 mod datagram;
+mod groups;
 mod liveness;
 mod partial;
 mod slots;
@@ -44,6 +45,7 @@ use crate::watch::Watches;
 use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;
+use groups::Groups;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -84,6 +86,7 @@ pub struct Node {
     unconfirmed: Vec<u32>,
     open: usize,
     ids: HashMap<u64, u32>,
+    groups: Groups,
     /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
     recent: Option<(u64, u32)>,
     answered: Answers,
@@ -145,6 +148,7 @@ impl Node {
             unconfirmed: Vec::new(),
             open: 0,
             ids: HashMap::new(),
+            groups: Groups::default(),
             recent: None,
             answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
             completions: VecDeque::new(),
@@ -384,7 +388,7 @@ impl Node {
     }
 
     /// Payload bytes of a full packet.
-    pub(crate) const fn payload(&self) -> u32 {
+    pub const fn payload(&self) -> u32 {
         self.config.payload
     }
 

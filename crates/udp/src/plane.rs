@@ -170,6 +170,11 @@ impl Plane {
         self.socket.address()
     }
 
+    /// From now on what it sends to groups leaves by this interface; `looped`: and arrives at this host, too.
+    pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
+        self.socket.cast_from(device, looped)
+    }
+
     /// Bytes that the socket can hold, as the kernel counts them.
     pub(crate) fn buffer(&self) -> usize {
         self.socket.buffer()
@@ -311,8 +316,18 @@ impl Plane {
 
     /// Receives what one call gives; false if there was nothing.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
-        self.counters.receive_calls += 1;
         let any = self.socket.receive(inbox);
+        self.count_received(any, inbox)
+    }
+
+    /// The same from a socket of groups.
+    pub(crate) fn receive_cast(&mut self, socket: &Udp, inbox: &mut Inbox) -> bool {
+        let any = socket.receive(inbox);
+        self.count_received(any, inbox)
+    }
+
+    fn count_received(&mut self, any: bool, inbox: &Inbox) -> bool {
+        self.counters.receive_calls += 1;
         if any {
             let (bytes, datagrams) = inbox.size();
             self.counters.received += datagrams as u64;

@@ -218,6 +218,14 @@ impl Window {
     }
 }
 
+/// A secret that nobody can guess, from the operating system: for [`crate::Membership::secret`].
+///
+/// # Errors
+/// If the system gives no random numbers.
+pub fn random_secret() -> Result<[u8; 32], Error> {
+    random()
+}
+
 /// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     use ring::rand::SecureRandom;

@@ -8,6 +8,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use nix::{libc, setsockopt_impl, sockopt_impl};
+use rustix::net::{AddressFamily as RustixFamily, SocketFlags, SocketType, sockopt as sockopt_of};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,6 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const ECT: u8 = 2;
 /// Both ECN bits: marked.
 pub(crate) const CE: u8 = 3;
+/// The hop limit of what goes to groups: more than any fabric of three tiers has. Multicast sheet, section 11.
+const GROUP_HOPS: u32 = 8;
 
 sockopt_impl!(
     /// Takes datagrams without a checksum: switches that trim cannot compute one.
@@ -35,6 +38,15 @@ sockopt_impl!(
     libc::IPPROTO_IPV6,
     libc::IPV6_MTU_DISCOVER,
     libc::c_int
+);
+
+sockopt_impl!(
+    /// Does a socket get what comes for groups that other sockets of this host have joined?
+    MulticastAll6,
+    SetOnly,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_MULTICAST_ALL,
+    bool
 );
 
 /// What is known of the datagrams of one receiving call, all from one sender.
@@ -100,8 +112,40 @@ pub(crate) struct Udp {
 impl Udp {
     /// Opens it, with buffers of so many bytes if the system gives them.
     pub(crate) fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
+        let socket = UdpSocket::bind(address).map_err(|source| Error::Socket { address: address.into(), source })?;
+        Udp::set_up(socket, address, receive, send)
+    }
+
+    /// Opens a socket that receives what comes for these groups at an interface, and at this port. Other sockets of this host may do
+    /// the same.
+    pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
+        let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         let wrong = |source| Error::Socket { address: address.into(), source };
-        let socket = UdpSocket::bind(address).map_err(wrong)?;
+        let os = |error: rustix::io::Errno| wrong(error.into());
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+        sockopt_of::set_socket_reuseaddr(&socket, true).map_err(os)?;
+        sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
+        rustix::net::bind(&socket, &address).map_err(os)?;
+        setsockopt(&socket, MulticastAll6, &false).map_err(|errno| wrong(errno.into()))?;
+        for group in groups {
+            sockopt_of::set_ipv6_add_membership(&socket, group, device).map_err(os)?;
+        }
+        // It only receives.
+        Udp::set_up(UdpSocket::from(socket), address, receive, 4_096)
+    }
+
+    /// From now on what it sends to groups leaves by this interface, up to eight hops far; `looped`: and arrives at this host, too.
+    pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
+        let address = self.address()?;
+        let wrong = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
+        sockopt_of::set_ipv6_multicast_if(&self.socket, device).map_err(wrong)?;
+        sockopt_of::set_ipv6_multicast_hops(&self.socket, GROUP_HOPS).map_err(wrong)?;
+        sockopt_of::set_ipv6_multicast_loop(&self.socket, looped).map_err(wrong)
+    }
+
+    fn set_up(socket: UdpSocket, address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
+        let wrong = |source| Error::Socket { address: address.into(), source };
         socket.set_nonblocking(true).map_err(wrong)?;
         let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
         // Beyond the system's limit only with a privilege; the plain call gives what the limit allows.

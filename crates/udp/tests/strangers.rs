@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{COOKIE, HELLO, REFUSAL, RETRY, VERSION};
 use strandway_udp::{Completion, Config, Node, Reason};
-use support::{PATIENCE, Pair, config, local, pattern, v6};
+use support::{PATIENCE, Pair, config, in_namespace, local, pattern, v6};
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(local()).expect("a socket");
@@ -238,25 +238,6 @@ fn a_caller_of_another_version_is_told_so() {
     stranger.send_to(&refusal, caller.addresses().expect("bound")[0]).expect("loopback takes it");
     let told = caller.wait(PATIENCE).expect("it can wait");
     assert_eq!(told, Some(Completion::Closed { connection, reason: Reason::WrongVersion }));
-}
-
-/// Runs a test of this file alone in a network namespace, where it may spoil what it likes; false where that needs rights that
-/// we do not have.
-fn in_namespace(test: &str) -> bool {
-    if std::env::var_os("STRANDWAY_IN_NAMESPACE").is_some() {
-        return true;
-    }
-    let me = std::env::current_exe().expect("a path");
-    let up = "ip link set lo up && exec \"$0\" --exact \"$1\" --nocapture";
-    let arguments = ["-n", "sh", "-c", up, &me.display().to_string(), test].map(str::to_owned);
-    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
-        eprintln!("{test}: skipped, it needs root and unshare");
-        return false;
-    }
-    let outcome = Command::new("unshare").args(arguments).env("STRANDWAY_IN_NAMESPACE", "1").output().expect("it runs");
-    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
-    assert!(String::from_utf8_lossy(&outcome.stdout).contains("1 passed"));
-    false
 }
 
 #[test]

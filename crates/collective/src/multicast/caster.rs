@@ -12,9 +12,6 @@ use strandway_proto::partial::{Inserted, Progress};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
 
-/// So often in a row a rank may leave a question unanswered. Multicast sheet, section 6.2, rule 6.
-const SILENT_MAX: u32 = 40;
-
 /// How far a rank has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -456,7 +453,7 @@ impl<'a> Caster<'a> {
             self.fetching.begun = true;
         }
         let heard = &self.heard;
-        match self.fetching.look(now, self.op, &self.progress, SILENT_MAX, |rank| heard[rank as usize]) {
+        match self.fetching.look(now, self.op, &self.progress, self.op.silent_max, |rank| heard[rank as usize]) {
             Look::Send(letters) => letters.into_iter().for_each(|letter| self.fetch(letter)),
             Look::Silent(rank) => self.abort(now, rank, true),
         }

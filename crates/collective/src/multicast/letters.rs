@@ -55,6 +55,8 @@ pub enum Word {
         /// The silent rank.
         dead: u32,
     },
+    /// The operation is over here: all ranks had everything.
+    Over,
 }
 
 fn pack([a, b]: [Run; 2]) -> [u32; 3] {
@@ -73,13 +75,28 @@ impl Word {
             Word::Fin => 0x200,
             Word::Barrier { barrier, round, .. } => 0x300 + barrier as u16 * 0x40 + u16::from(round),
             Word::Abort { .. } => 0x400,
-            Word::Fetch(_) | Word::NotYet(_) | Word::Deaf { .. } | Word::Ack(_) | Word::Probe | Word::Alive => 0,
+            Word::Fetch(_)
+            | Word::NotYet(_)
+            | Word::Deaf { .. }
+            | Word::Ack(_)
+            | Word::Probe
+            | Word::Alive
+            | Word::Over => 0,
         }
     }
 
     /// Does it answer another letter, or accompany one?
     pub fn is_answer(&self) -> bool {
-        matches!(self, Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. })
+        matches!(self, Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. } | Word::Over)
+    }
+
+    /// The answer of a rank that has closed the operation and keeps nothing of it. Its barrier at the end was passed, so that all ranks
+    /// have everything; an acknowledgement of the last letter may have been lost.
+    pub fn answer_when_over(&self) -> Option<Word> {
+        match self {
+            Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. } | Word::Over | Word::Abort { .. } => None,
+            Word::Token | Word::Fetch(_) | Word::Fin | Word::Barrier { .. } | Word::Probe => Some(Word::Over),
+        }
     }
 
     /// As it travels, for the operation `task`.
@@ -95,6 +112,7 @@ impl Word {
             Word::Alive => (7, [0; 3]),
             Word::Abort { dead } => (8, [dead, 0, 0]),
             Word::Deaf { planes } => (9, [planes, 0, 0]),
+            Word::Over => (10, [0; 3]),
         };
         Letter::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
@@ -121,6 +139,7 @@ impl Word {
             7 => Word::Alive,
             8 => Word::Abort { dead: a },
             9 => Word::Deaf { planes: a },
+            10 => Word::Over,
             _ => return None,
         };
         Some((task, word))
@@ -145,12 +164,13 @@ mod tests {
             Word::Alive,
             Word::Abort { dead: 9 },
             Word::Deaf { planes: 5 },
+            Word::Over,
         ];
         for word in words {
             assert_eq!(Word::read(&word.letter(5)), Some((5, word)));
         }
         let odd = |kind, a, b| Word::read(&Letter::Custom { kind: FIRST_KIND + kind, words: [0, a, b, 0] });
-        assert_eq!((odd(4, 3, 0), odd(4, 0, 32), odd(5, 1 << 16, 0), odd(10, 0, 0)), (None, None, None, None));
+        assert_eq!((odd(4, 3, 0), odd(4, 0, 32), odd(5, 1 << 16, 0), odd(11, 0, 0)), (None, None, None, None));
         assert_eq!(Word::read(&Letter::Custom { kind: 0, words: [0; 4] }), None);
         assert_eq!(Word::read(&Letter::Ask { sequence: 0 }), None);
     }

@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use strandway_collective::multicast::{
-    Caster, Chains, Counts, Cutoff, Layout, Multicast, Outcome, Ranks, Recovery, Word,
+    Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, SILENT_MAX, Word,
 };
 use strandway_proto::application::{Action, Application, Event};
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, Layout};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Letter};
@@ -35,6 +35,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         rate: RATE,
         pace: Some(0.95),
         rtt: Span(4 * LATENCY),
+        silent_max: SILENT_MAX,
         barriers: true,
         cutoff: Cutoff::Tuned,
         recovery,

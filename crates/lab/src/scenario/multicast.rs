@@ -4,12 +4,13 @@ use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use crate::alone::Alone;
 use crate::reader::Section;
-use strandway_collective::multicast::{Chains, Cutoff, Layout, Multicast, Ranks, Recovery};
+use strandway_collective::multicast::{Chains, Cutoff, Multicast, Ranks, Recovery, SILENT_MAX};
 use strandway_collective::{BroadcastTree, Collective};
 use strandway_fabric::Members;
 use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_fabric::topology::Topology;
 use strandway_proto::HostId;
+use strandway_proto::cast::Layout;
 use strandway_proto::units::{Bytes, Rate, Span};
 
 /// The factor of the artifact's cutoff timer. Multicast sheet, section 3.
@@ -153,6 +154,7 @@ impl Maker<'_> {
             rate: slowest(topology, hosts),
             pace,
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),
+            silent_max: SILENT_MAX,
             barriers: true,
             cutoff: written.cutoff,
             recovery: written.recovery,

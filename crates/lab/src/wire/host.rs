@@ -1,6 +1,5 @@
 //! One host of a run on the wire: its node, its connections, its program.
 
-use super::rank::RankSpace;
 use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, stamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -9,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use strandway_collective::{AnyApplication, Group, Rank};
 use strandway_fabric::plan::{FlowPlan, Start};
+use strandway_group::RankSpace;
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::units::{Bytes, Time};
 use strandway_proto::{HostId, Message, MessageId};
@@ -324,6 +324,8 @@ impl<'a> Host<'a> {
             }
             // Of partial completion, which carries no workload.
             Completion::Injected { .. } | Completion::Whole { .. } => {}
+            // Of groups.
+            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
         }
         Ok(())
     }

@@ -139,6 +139,8 @@ impl Driver {
             }
             // Futures wait for operations; nobody here waits for letters, and programs that repair by themselves drive a node.
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            // Of groups.
+            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {
                 Some(done) => drop(done.give(Err(AsyncError::Closed(reason)))),
                 None => self.end(connection, Ending::Peer(reason)),

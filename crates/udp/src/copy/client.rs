@@ -299,7 +299,7 @@ impl Copying {
 
     /// The message of a completion, if it is one, and the part of the inbox that it was in.
     fn take(&mut self, node: &mut Node, completion: Completion) -> Result<Option<(usize, Message)>, CopyError> {
-        if connection_of(&completion) != self.connection {
+        if connection_of(&completion) != Some(self.connection) {
             return Ok(None);
         }
         match completion {

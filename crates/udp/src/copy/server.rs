@@ -151,7 +151,7 @@ fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl Fn
 
 impl Serving<'_> {
     fn take(&mut self, node: &mut Node, completion: Completion, tell: &mut impl FnMut(Served)) -> Result<(), Error> {
-        let connection = super::connection_of(&completion);
+        let Some(connection) = super::connection_of(&completion) else { return Ok(()) };
         let broken = match completion {
             Completion::Accepted { from, .. } => {
                 let letters = Letters::new(node, connection);
@@ -180,10 +180,7 @@ impl Serving<'_> {
                 }
                 false
             }
-            Completion::Letter { .. }
-            | Completion::Injected { .. }
-            | Completion::Whole { .. }
-            | Completion::Connected { .. } => false,
+            _ => false,
         };
         if broken {
             self.end(node, connection, Reason::Violation, tell);

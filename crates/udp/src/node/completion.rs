@@ -1,8 +1,9 @@
 //! What a node tells: connections and operations by name, completions, counters.
 
 use crate::error::Reason;
+use crate::group::Group;
 use std::net::SocketAddr;
-use strandway_proto::Letter;
+use strandway_proto::{HostId, Letter, PathId};
 
 /// A connection of a node. It stays a valid name for nothing once the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,48 @@ pub enum Completion {
     Letter {
         /// On this connection.
         connection: Connection,
+        /// What it says.
+        letter: Letter,
+    },
+    /// A chunk of an open operation is here, in its place; or a switch has cut it, and only its name is here. Chunks that were here
+    /// before are told of again.
+    Chunk {
+        /// In this group.
+        group: Group,
+        /// The rank that sent it.
+        from: u32,
+        /// The operation.
+        task: u32,
+        /// The chunk's number in the operation.
+        chunk: u32,
+        /// The plane that it came by.
+        plane: u8,
+        /// Was its payload cut off?
+        trimmed: bool,
+        /// Is it the last one of its sender's share?
+        last: bool,
+    },
+    /// All chunks of a cast of ours have left ([`crate::Node::cast`]).
+    Cast {
+        /// In this group.
+        group: Group,
+        /// To whom: all, or the host with the number of a rank.
+        to: HostId,
+        /// The operation.
+        task: u32,
+        /// The chunk behind the last of them.
+        end: u32,
+    },
+    /// A letter of another member is here. Letters may be lost.
+    Word {
+        /// In this group.
+        group: Group,
+        /// The rank that sent it.
+        from: u32,
+        /// The plane and, if it went to all, the tree that it came by.
+        path: PathId,
+        /// Did it go to all members?
+        to_all: bool,
         /// What it says.
         letter: Letter,
     },

@@ -2,7 +2,7 @@
 
 use super::{Node, State};
 use crate::error::Reason;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Kind};
 use crate::session::Surroundings;
 use crate::socket::Arrival;
 use strandway_proto::Time;
@@ -48,6 +48,9 @@ impl Node {
                 return;
             }
         };
+        if matches!(sealed.kind, Kind::Chunk | Kind::Word) {
+            return self.handle_of_group(plane, arrival, &sealed, datagram);
+        }
         let index = match self.recent {
             Some((id, index)) if id == sealed.connection => index,
             _ => match self.ids.get(&sealed.connection) {

@@ -83,9 +83,9 @@ impl Node {
 
     /// Sleeps until a socket has something or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let at = until.min(self.deadlines.first()).min(self.watches.deadline());
+        let at = until.min(self.deadlines.first()).min(self.watches.deadline()).min(self.groups.due());
         // After a turn those are ready that have packets which no plane takes.
-        let sends = !self.ready.is_empty();
+        let sends = !self.ready.is_empty() || self.groups.wait();
         if at <= now {
             return Ok(());
         }
@@ -100,6 +100,7 @@ impl Node {
                 PollFd::new(plane, if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
             })
             .collect();
+        sockets.extend(self.groups.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
         if let Some(links) = &self.links {
             sockets.push(PollFd::new(links, PollFlags::IN));
         }
@@ -156,9 +157,11 @@ impl Node {
                 }
             }
         }
+        moved |= self.receive_of_groups(now, &mut inbox);
         self.inbox = Some(inbox);
         self.watch_ports();
         moved |= self.let_connections_work(absence);
+        moved |= self.let_groups_work();
         let arrived = |c: &Completion| matches!(c, Completion::Received { .. } | Completion::Written { .. });
         if self.answers && self.completions.iter().any(arrived) {
             // The application is likely to answer at once, in the same datagrams.

@@ -256,6 +256,8 @@ impl Run {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            // Of groups.
+            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {
                 if of(&self.streams, connection).is_some() {
                     return Err(PerfError::Closed(reason));

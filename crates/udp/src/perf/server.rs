@@ -228,6 +228,8 @@ impl Server {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            // Of groups.
+            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {
                 self.promised -= leave(node, self.clients.remove(&connection));
                 tell(Served::Gone(reason));

@@ -91,6 +91,8 @@ impl Session {
                 None => self.counters.malformed += 1,
             },
             Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
+            // Of groups, which have numbers of their own.
+            Kind::Chunk | Kind::Word => self.counters.malformed += 1,
         }
         self.drain(around)
     }

@@ -4,7 +4,8 @@
 pub(crate) mod executor;
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion};
@@ -118,4 +119,49 @@ pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
             (state >> 56) as u8
         })
         .collect()
+}
+
+/// Runs a test of this file alone in a network namespace, where it may spoil what it likes; false where that needs rights that
+/// we do not have.
+pub(crate) fn in_namespace(test: &str) -> bool {
+    alone(test, "ip link set lo up")
+}
+
+/// The address of nodes in a namespace that carries multicast.
+pub(crate) fn cast_address() -> SocketAddrV6 {
+    "[fd00::1]:0".parse().expect("an address")
+}
+
+/// The same, where an interface of address [`cast_address`] carries multicast. What is sent there comes back to all sockets of the host.
+pub(crate) fn in_multicast_namespace(test: &str) -> bool {
+    let port = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
+    alone(test, &format!("ip link set lo up && {port} && ip addr add fd00::1/64 dev v0 nodad"))
+}
+
+fn alone(test: &str, set_up: &str) -> bool {
+    if std::env::var_os("STRANDWAY_IN_NAMESPACE").is_some() {
+        return true;
+    }
+    let me = std::env::current_exe().expect("a path");
+    let up = format!("{set_up} && exec \"$0\" --exact \"$1\" --nocapture");
+    let arguments = ["-n", "sh", "-c", &up, &me.display().to_string(), test].map(str::to_owned);
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("{test}: skipped, it needs root and unshare");
+        return false;
+    }
+    let outcome = Command::new("unshare").args(arguments).env("STRANDWAY_IN_NAMESPACE", "1").output().expect("it runs");
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+    assert!(String::from_utf8_lossy(&outcome.stdout).contains("1 passed"));
+    false
+}
+
+/// A socket of somebody who listens to a group in that namespace, and is no member.
+pub(crate) fn listener(group: &Ipv6Addr, port: u16) -> UdpSocket {
+    use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+    let socket = socket(AddressFamily::INET6, SocketType::DGRAM, None).expect("a socket");
+    sockopt::set_socket_reuseaddr(&socket, true).expect("an option");
+    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0)).expect("a port");
+    let device = nix::net::if_::if_nametoindex("v0").expect("it is there");
+    sockopt::set_ipv6_add_membership(&socket, group, device).expect("it joins");
+    socket.into()
 }

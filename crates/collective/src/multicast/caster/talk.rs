@@ -1,6 +1,6 @@
 //! What a rank says to others: answers to those who ask, questions to those it waits for, and the word of a death.
 
-use super::{Caster, Phase, Probe, SILENT_MAX, Turn};
+use super::{Caster, Phase, Probe, Turn};
 use crate::multicast::letters::{Barrier, Run, Word};
 use crate::multicast::owed::Due;
 use crate::multicast::repair::Given;
@@ -85,6 +85,18 @@ impl Caster<'_> {
             Word::Deaf { planes } => self.shunned |= planes,
             Word::Alive => {}
             Word::Abort { dead } => self.abort(now, dead, false),
+            Word::Over => self.end(),
+        }
+    }
+
+    /// A rank has passed the last barrier: so has everybody, whatever this one has heard.
+    fn end(&mut self) {
+        if self.phase == Phase::Closing {
+            self.stage(Stage::Closed);
+            self.phase = Phase::Closed;
+        }
+        if self.phase == Phase::Closed {
+            self.owed.clear();
         }
     }
 
@@ -131,7 +143,7 @@ impl Caster<'_> {
             Some(probe) if probe.of == of && now < probe.at => {}
             Some(probe) if probe.of == of => {
                 let silent = if self.heard[of as usize] >= probe.sent { 0 } else { probe.silent + 1 };
-                if silent >= SILENT_MAX {
+                if silent >= self.op.silent_max {
                     return self.abort(now, of, true);
                 }
                 self.say(of, Word::Probe);
@@ -144,7 +156,7 @@ impl Caster<'_> {
     /// Repeats letters that were not acknowledged.
     pub(super) fn repeat(&mut self, now: Time) {
         let again = self.patience();
-        let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { SILENT_MAX };
+        let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { self.op.silent_max };
         loop {
             let heard = &self.heard;
             match self.owed.due(now, again, most, |rank| heard[rank as usize]) {

@@ -6,9 +6,10 @@ use strandway_collective::buffer::{Layout, Number, contributions, expected, sett
 use strandway_collective::{Algorithm, Group, Rank};
 use strandway_udp::{Error, Node, Region};
 
-/// One rank's memory.
-pub(super) struct RankSpace<'a> {
-    pub(super) group: &'a Group,
+/// One rank's memory in a collective of messages, with numbers of which every rank knows what they add up to.
+pub struct RankSpace<'a> {
+    /// The collective.
+    pub group: &'a Group,
     rank: Rank,
     number: Number,
     layout: Layout,
@@ -16,14 +17,14 @@ pub(super) struct RankSpace<'a> {
     buffer: Region,
     result: Region,
     /// What its peers write into.
-    pub(super) staging: Region,
+    pub staging: Region,
     /// The layouts of the ranks that it sends to.
     peers: HashMap<Rank, Layout>,
 }
 
 impl<'a> RankSpace<'a> {
     /// Memory of a rank, its numbers filled in.
-    pub(super) fn new(node: &mut Node, group: &'a Group, rank: Rank) -> RankSpace<'a> {
+    pub fn new(node: &mut Node, group: &'a Group, rank: Rank) -> RankSpace<'a> {
         let number = Number::of(group);
         let layout = Layout::new(&group.schedule, rank);
         let buffer = node.register(contributions(&group.schedule, rank, number));
@@ -45,12 +46,12 @@ impl<'a> RankSpace<'a> {
     }
 
     /// Bytes of the memory that its peers write into.
-    pub(super) fn staged(&self) -> usize {
+    pub fn staged(&self) -> usize {
         self.layout.staging() as usize
     }
 
     /// What a piece of a message is read from, and where it goes in the receiver's staging area.
-    pub(super) fn source(&mut self, number: u32) -> Option<(Region, Range<usize>, u64)> {
+    pub fn source(&mut self, number: u32) -> Option<(Region, Range<usize>, u64)> {
         let (_, index, piece) = self.group.piece_of(number)?;
         let send = self.group.schedule.send(self.rank, index);
         let (first, length) = self.group.part(send.bytes, piece);
@@ -61,7 +62,10 @@ impl<'a> RankSpace<'a> {
     }
 
     /// A piece of a message is here: adds it up, or puts it into its place.
-    pub(super) fn settle(&self, node: &mut Node, number: u32) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// If its memory is not registered any more.
+    pub fn settle(&self, node: &mut Node, number: u32) -> Result<(), Error> {
         let Some(piece) = self.group.piece_of(number) else { return Ok(()) };
         // The two regions of one node cannot be borrowed at once: the piece is copied out.
         let receive = self.group.schedule.receive(self.rank, piece.1);
@@ -74,7 +78,10 @@ impl<'a> RankSpace<'a> {
     }
 
     /// The first byte of the result that is not what arithmetic says.
-    pub(super) fn first_wrong(&self, node: &Node) -> Result<Option<u64>, Error> {
+    ///
+    /// # Errors
+    /// If its memory is not registered any more.
+    pub fn first_wrong(&self, node: &Node) -> Result<Option<u64>, Error> {
         let (range, right) = expected(&self.group.schedule, self.rank, self.number);
         let result = node.memory(self.result)?;
         let mut places = range.start as usize..range.end as usize;

@@ -1,0 +1,99 @@
+//! The IPv6 addresses of multicast groups: plane, tree and team, by arithmetic.
+//!
+//! A team is the members of a group. It has one address per plane and tree, so a sender picks the way of a packet by the address that
+//! it writes, as it does with micro segments ([`crate::usid`]).
+//!
+//! ```text
+//! ff1e::1PPP PPTT TTTT TTTT  MMMM MMMM MMMM MMMM     low 32 bits: 1, plane (5 bits), tree (10 bits), team (16 bits)
+//! ```
+//!
+//! All of it is in the low 32 bits, since these make the Ethernet address (33:33 and 32 bits, RFC 2464, section 7): so trees differ on
+//! Ethernet, too. The leading 1 is for group numbers that nobody registers (RFC 3307, section 4.3). The prefix is `ff1e::/96`:
+//! transient, global scope. `ff3e::/96` would promise source-specific multicast (RFC 4607), for which receivers name sources to
+//! switches as they join; these switches keep no state per source and hosts join for any source. The layout is ours: the papers give none.
+
+use core::net::Ipv6Addr;
+
+/// Transient groups of global scope.
+const PREFIX: u128 = 0xff1e << 112;
+
+/// The leading bit of the low 32.
+const FIRST: u32 = 1 << 31;
+
+/// The address of one tree of a team, in one plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupAddress {
+    /// The plane, below [`GroupAddress::PLANES_MAX`].
+    pub plane: u8,
+    /// The tree, numbered as [`Tree::numbered`](super::Tree::numbered) does; below [`GroupAddress::TREES_MAX`].
+    pub tree: u16,
+    /// The number of the team.
+    pub team: u16,
+}
+
+impl GroupAddress {
+    /// Planes that addresses tell apart.
+    pub const PLANES_MAX: u8 = 1 << 5;
+
+    /// Trees of a plane that addresses tell apart.
+    pub const TREES_MAX: u16 = 1 << 10;
+
+    /// The address to send to, and to join.
+    ///
+    /// # Panics
+    /// If plane or tree do not fit.
+    pub fn address(self) -> Ipv6Addr {
+        assert!(self.plane < GroupAddress::PLANES_MAX, "plane {} does not fit a group address", self.plane);
+        assert!(self.tree < GroupAddress::TREES_MAX, "tree {} does not fit a group address", self.tree);
+        let low = FIRST | u32::from(self.plane) << 26 | u32::from(self.tree) << 16 | u32::from(self.team);
+        Ipv6Addr::from_bits(PREFIX | u128::from(low))
+    }
+
+    /// What an address says; `None` if it is not one of these.
+    pub fn of(address: Ipv6Addr) -> Option<GroupAddress> {
+        let bits = address.to_bits();
+        let low = bits as u32;
+        if bits >> 32 != PREFIX >> 32 || low & FIRST == 0 {
+            return None;
+        }
+        let plane = (low >> 26) as u8 & (GroupAddress::PLANES_MAX - 1);
+        let tree = (low >> 16) as u16 & (GroupAddress::TREES_MAX - 1);
+        Some(GroupAddress { plane, tree, team: low as u16 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_address_says_plane_tree_and_team(plane in 0u8..32, tree in 0u16..1024, team: u16) {
+            let group = GroupAddress { plane, tree, team };
+            prop_assert_eq!(GroupAddress::of(group.address()), Some(group));
+        }
+
+        #[test]
+        fn what_is_read_is_written_alike_and_nothing_else_is_read(bits: u128, ours: bool) {
+            let bits = if ours { PREFIX | bits & 0xffff_ffff } else { bits };
+            let address = Ipv6Addr::from_bits(bits);
+            match GroupAddress::of(address) {
+                Some(group) => prop_assert_eq!(group.address(), address),
+                None => prop_assert!(bits >> 32 != PREFIX >> 32 || bits as u32 & FIRST == 0),
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_what_the_sheet_says() {
+        // Multicast sheet, section 16: 1, plane (5 bits), tree (10), team (16).
+        let address = |plane, tree, team| GroupAddress { plane, tree, team }.address().to_string();
+        assert_eq!(address(0, 0, 0), "ff1e::8000:0");
+        assert_eq!(address(1, 2, 3), "ff1e::8402:3");
+        assert_eq!(address(31, 1023, 65_535), "ff1e::ffff:ffff");
+        for other in ["ff3e::8402:3", "ff1e::402:3", "ff1e::1:8402:3", "fcbb:bb00:3000::"] {
+            assert_eq!(GroupAddress::of(other.parse().expect("an address")), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What goes wrong among ranks, with the rank that it concerns.
+
+use std::fmt;
+use std::net::SocketAddrV6;
+use strandway_udp::{Error, Reason};
+
+/// Why a team could not form, or an operation ended without its result.
+#[derive(Debug)]
+pub enum GroupError {
+    /// A call to our own node failed.
+    Node(Error),
+    /// Options or buffers do not fit: which, and what would.
+    Config(String),
+    /// These ranks did not come in time.
+    Missing {
+        /// The ranks.
+        ranks: Vec<u32>,
+        /// How long they were waited for, in seconds.
+        seconds: f64,
+    },
+    /// Rank 0, which everybody meets at, cannot be reached.
+    Unreachable {
+        /// Its address on the first plane.
+        address: SocketAddrV6,
+        /// Why.
+        reason: Reason,
+    },
+    /// A rank was started with other settings: which one, which setting, theirs and ours.
+    Differs {
+        /// The rank.
+        rank: u32,
+        /// The name of the setting.
+        what: &'static str,
+        /// Its value there.
+        theirs: u64,
+        /// Its value at rank 0.
+        ours: u64,
+    },
+    /// A rank does not answer any more: the operation has no result.
+    Dead {
+        /// The rank.
+        rank: u32,
+    },
+    /// Asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupError::Node(error) => error.fmt(f),
+            GroupError::Config(what) => f.write_str(what),
+            GroupError::Missing { ranks, seconds } => {
+                let some: Vec<String> = ranks.iter().take(8).map(u32::to_string).collect();
+                let more = if ranks.len() > 8 { ", ..." } else { "" };
+                write!(
+                    f,
+                    "{} rank(s) did not come within {seconds:.0} s: {}{more}; start them, or wait longer",
+                    ranks.len(),
+                    some.join(", ")
+                )
+            }
+            GroupError::Unreachable { address, reason } => {
+                write!(f, "rank 0 at {address}: {reason}; all ranks meet there")
+            }
+            GroupError::Differs { rank, what, theirs, ours } => {
+                write!(f, "rank {rank} has {what} {theirs}, rank 0 has {ours}: start all ranks alike")
+            }
+            GroupError::Dead { rank } => write!(f, "rank {rank} does not answer any more"),
+            GroupError::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
+
+impl From<Error> for GroupError {
+    fn from(error: Error) -> GroupError {
+        GroupError::Node(error)
+    }
+}

@@ -1,0 +1,207 @@
+//! Broadcasts and all-gathers by multicast, on a team's real buffers: the loop between a node and the program of a rank.
+
+use crate::error::GroupError;
+use crate::team::Team;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
+use strandway_proto::HostId;
+use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::cast::Layout;
+use strandway_proto::units::{Span, Time};
+use strandway_udp::{Completion, Incoming, Region};
+
+/// The number of the group among those of an operation: a team is one.
+const GROUP: u32 = 0;
+/// A rank that has closed an operation stays for so many times the patience of a letter, if its last letters are not acknowledged: ours.
+/// Whoever asks later hears that the operation is over.
+const LINGER: u64 = 10;
+/// The longest that a rank sleeps before it asks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What a team does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// All ranks get what this rank's buffer holds.
+    Broadcast {
+        /// The rank.
+        root: u32,
+    },
+    /// Every rank gets the shares of all: rank r's is the r-th of as many equal parts of the buffer (`Layout::share`).
+    AllGather,
+}
+
+/// How an operation went here.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Done {
+    /// From the call until all chunks were here.
+    pub complete: Duration,
+    /// From the call until nobody needed this rank's buffer.
+    pub closed: Duration,
+    /// What the rank counted.
+    pub counts: Counts,
+}
+
+impl Team {
+    /// How a buffer of so many bytes is cut into shares and chunks.
+    ///
+    /// # Errors
+    /// If it has more than four billion chunks.
+    pub fn layout(&self, what: What, bytes: u64) -> Result<Layout, GroupError> {
+        let shares = match what {
+            What::Broadcast { .. } => 1,
+            What::AllGather => self.ranks(),
+        };
+        Layout::new(bytes, shares, self.node.payload() as u16).ok_or_else(|| {
+            GroupError::Config(format!("{bytes} bytes are more than four billion chunks: take less at a time"))
+        })
+    }
+
+    /// Broadcasts or gathers a range of a region of our node by multicast. All ranks call it alike, in the same order. When it returns,
+    /// the result may be read and the buffer changed, here and everywhere. `stop` is asked now and then.
+    ///
+    /// # Errors
+    /// If a rank does not answer any more: all ranks that still live hear which. If the buffer does not fit.
+    pub fn multicast(
+        &mut self,
+        what: What,
+        region: Region,
+        range: Range<usize>,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Done, GroupError> {
+        if let Some(rank) = self.dead {
+            return Err(GroupError::Dead { rank });
+        }
+        let layout = self.layout(what, range.len() as u64)?;
+        let task = self.task;
+        self.task = self.task.wrapping_add(1);
+        let op = self.operation(what, layout, task);
+        let own = op.share_of(self.rank).map(|share| layout.first(share)..layout.first(share) + layout.chunks(share));
+        let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), hashes: None };
+        self.node.open_task(self.group, &incoming)?;
+        let done = self.drive(&op, stop);
+        // It is open.
+        let _ = self.node.close_task(self.group, task);
+        done
+    }
+
+    /// The operation as its program knows it. Hosts are ranks.
+    fn operation(&self, what: What, layout: Layout, task: u32) -> Multicast {
+        let options = &self.options;
+        let ranks = self.ranks();
+        let patience = Span(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
+        Multicast {
+            root: match what {
+                What::Broadcast { root } => Some(root),
+                What::AllGather => None,
+            },
+            ranks: Ranks::new((0..ranks).map(HostId).collect()),
+            layout,
+            chains: Chains::new(ranks, options.chains),
+            starts: vec![Time::ZERO; ranks as usize],
+            group: GROUP,
+            task,
+            first_message: 0,
+            channel: 0,
+            profile: 0,
+            header: self.node.chunk_overhead() as u16,
+            planes: self.planes,
+            trees: 0,
+            rate: options.rate,
+            pace: Some(options.pace),
+            rtt: options.rtt,
+            silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
+            barriers: true,
+            cutoff: Cutoff::Tuned,
+            recovery: Recovery::FAST,
+        }
+    }
+
+    fn drive(&mut self, op: &Multicast, stop: &impl Fn() -> bool) -> Result<Done, GroupError> {
+        let began = Instant::now();
+        let mut caster = Caster::new(op, self.rank);
+        let mut done = Done::default();
+        let mut closed: Option<Time> = None;
+        let linger = op.rtt * LINGER;
+        let now = self.now();
+        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() });
+        caster.handle_timeout(now);
+        for (from, task, word) in std::mem::take(&mut self.early) {
+            match task == op.task {
+                true => caster.handle_event(now, &Event::Letter { from: HostId(from), letter: word.letter(task) }),
+                false => self.keep(from, task, word),
+            }
+        }
+        loop {
+            while let Some(action) = caster.poll_action(self.now()) {
+                match action {
+                    Action::Cast(cast) => self.node.cast(self.group, cast)?,
+                    Action::Letter { channel, letter } => {
+                        // Channels come in pairs: the second one is for answers.
+                        self.node.say(self.group, channel.peer.0, letter, channel.number == op.channel + 1)?;
+                    }
+                    Action::Stage { stage: Stage::Complete, .. } => done.complete = began.elapsed(),
+                    Action::Stage { stage: Stage::Closed, .. } => {
+                        done.closed = began.elapsed();
+                        closed = Some(self.now());
+                    }
+                    // Letters of a group need no channels, and the program posts no messages.
+                    _ => {}
+                }
+            }
+            let now = self.now();
+            match caster.outcome() {
+                Outcome::Aborted { dead } if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {
+                    self.dead = Some(dead);
+                    return Err(GroupError::Dead { rank: dead });
+                }
+                Outcome::Aborted { .. } => {
+                    closed.get_or_insert(now);
+                }
+                Outcome::Closed if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {
+                    done.counts = *caster.counts();
+                    return Ok(done);
+                }
+                _ => {}
+            }
+            if stop() {
+                return Err(GroupError::Stopped);
+            }
+            let at = caster.poll_timeout();
+            if at <= now {
+                caster.handle_timeout(now);
+                continue;
+            }
+            let nap = Duration::from_nanos(at.since(now).0.div_ceil(1_000)).min(LOOK);
+            if let Some(completion) = self.node.wait(nap)? {
+                self.tell(op, &mut caster, completion)?;
+            }
+        }
+    }
+
+    /// Tells the program what the node tells us, if it is about its operation.
+    fn tell(&mut self, op: &Multicast, caster: &mut Caster<'_>, completion: Completion) -> Result<(), GroupError> {
+        let now = self.now();
+        match completion {
+            Completion::Chunk { from, task, chunk, plane, trimmed, last, .. } => {
+                caster.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, trimmed, last });
+            }
+            Completion::Cast { to, task, end, .. } => caster.handle_event(now, &Event::Cast { to, task, end }),
+            Completion::Word { from, letter, to_all: false, .. } => match Word::read(&letter) {
+                Some((task, _)) if task == op.task => {
+                    caster.handle_event(now, &Event::Letter { from: HostId(from), letter });
+                }
+                // Operations follow each other by one; the half of the numbers behind is past.
+                Some((task, word)) if task.wrapping_sub(op.task) < 1 << 31 => self.keep(from, task, word),
+                Some((task, word)) => {
+                    if let Some(answer) = word.answer_when_over() {
+                        self.node.say(self.group, from, answer.letter(task), true)?;
+                    }
+                }
+                None => {}
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! One rank's side of a team: how it forms, and what it knows of the others.
+
+use crate::agree::{Agreement, WORDS, Words};
+use crate::error::GroupError;
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::time::{Duration, Instant};
+use strandway_collective::multicast::Word;
+use strandway_proto::units::{Rate, Span, Time};
+use strandway_proto::{Letter, PathId};
+use strandway_udp::{Completion, Group, Membership, Node};
+
+/// The letters by which ranks try whether multicast arrives; of a kind that no program uses.
+const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
+/// How often each tree is tried, and how long apart: ours.
+const PROBES: u32 = 8;
+const PROBE_EVERY: Duration = Duration::from_millis(15);
+/// Words of later operations that are kept, at the most: ours.
+const EARLY_MAX: usize = 65_536;
+
+/// How ranks form a team and run operations. [`Options::new`] gives defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The team's number: fabrics copy for the teams that they know. Default 0, of all hosts.
+    pub team: u16,
+    /// The UDP port of group addresses. Default 47,940.
+    pub port: u16,
+    /// Trees of each plane. Default 1.
+    pub trees: u16,
+    /// How long ranks wait for each other to come, and for one that is silent. Default 20 s.
+    pub patience: Duration,
+    /// Ranks that cast at the same time in an all-gather. Default 2, as in the paper's artifact.
+    pub chains: u32,
+    /// The share of the rate at which roots cast. Default 0.95: datagrams carry headers that nodes do not see.
+    pub pace: f64,
+    /// The rate at which the slowest rank receives, all planes together.
+    pub rate: Rate,
+    /// A round trip between two ranks, waking of either side included. Default 2 ms: a slice of the scheduler.
+    pub rtt: Span,
+    /// Do not try multicast: use messages.
+    pub no_multicast: bool,
+}
+
+impl Options {
+    /// Defaults for ranks that receive at this rate, all planes together.
+    pub fn new(rate: Rate) -> Options {
+        Options {
+            team: 0,
+            port: 47_940,
+            trees: 1,
+            patience: Duration::from_secs(20),
+            chains: 2,
+            pace: 0.95,
+            rate,
+            rtt: Span::from_ms(2),
+            no_multicast: false,
+        }
+    }
+}
+
+/// One rank's side of a team.
+pub struct Team {
+    pub(crate) node: Node,
+    pub(crate) group: Group,
+    pub(crate) rank: u32,
+    pub(crate) members: Vec<Vec<SocketAddrV6>>,
+    pub(crate) options: Options,
+    /// Planes that carry multicast between all ranks, one bit each.
+    pub(crate) planes: u32,
+    /// The number of the next operation.
+    pub(crate) task: u32,
+    pub(crate) began: Instant,
+    /// Words of operations that have not begun here: who sent them, which operation, what.
+    pub(crate) early: VecDeque<(u32, u32, Word)>,
+    /// A rank that died in an operation: there are no more operations.
+    pub(crate) dead: Option<u32>,
+}
+
+fn number(words: &Words, at: usize) -> u64 {
+    words.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+impl Team {
+    /// Forms a team of the ranks whose nodes have these addresses, plane by plane: waits for all of them, agrees on a secret by way of
+    /// rank 0, and tries on which planes multicast arrives. `stop` is asked now and then.
+    ///
+    /// # Errors
+    /// If ranks do not come in time or were started differently, or the node cannot take part.
+    pub fn form(
+        mut node: Node,
+        rank: u32,
+        members: Vec<Vec<SocketAddrV6>>,
+        options: Options,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Team, GroupError> {
+        let ranks = members.len() as u32;
+        if rank >= ranks {
+            return Err(GroupError::Config(format!("rank {rank} of {ranks}: count ranks from 0")));
+        }
+        let mut agreement = Agreement::begin(&mut node, rank, ranks, &members[0], options.patience)?;
+        let mut words = [0; WORDS];
+        words[..4].copy_from_slice(&rank.to_be_bytes());
+        let settings = [
+            ("a number of ranks of", u64::from(ranks)),
+            ("the team number", options.team.into()),
+            ("the group port", options.port.into()),
+            ("a number of trees of", options.trees.into()),
+            ("a payload in bytes of", u64::from(node.payload())),
+        ];
+        for (i, (_, value)) in settings.iter().enumerate() {
+            words[8 + 8 * i..16 + 8 * i].copy_from_slice(&value.to_be_bytes());
+        }
+        let compare = |all: &[Words]| {
+            for (rank, words) in (0..).zip(all) {
+                for (i, &(what, ours)) in settings.iter().enumerate() {
+                    let theirs = number(words, 8 + 8 * i);
+                    if theirs != ours {
+                        return Err(GroupError::Differs { rank, what, theirs, ours });
+                    }
+                }
+            }
+            let mut secret = [0; WORDS];
+            secret[..32].copy_from_slice(&strandway_udp::random_secret()?);
+            Ok(secret)
+        };
+        let welcome = agreement.round(&mut node, &words, compare, stop)?;
+        let membership = Membership {
+            team: options.team,
+            secret: *welcome.first_chunk().expect("64 bytes"),
+            rank,
+            members: members.clone(),
+            port: options.port,
+            trees: options.trees,
+        };
+        let group = node.join(&membership)?;
+        let mut team = Team {
+            node,
+            group,
+            rank,
+            members,
+            options,
+            planes: 0,
+            task: 1,
+            began: Instant::now(),
+            early: VecDeque::new(),
+            dead: None,
+        };
+        // Everybody listens before anybody tries.
+        agreement.round(&mut team.node, &words, |_| Ok([0; WORDS]), stop)?;
+        let heard = if options.no_multicast { 0 } else { team.probe(&mut agreement)? };
+        words[..8].copy_from_slice(&u64::from(heard).to_be_bytes());
+        let common = |all: &[Words]| {
+            let common = all.iter().map(|words| number(words, 0)).fold(u64::MAX, |common, heard| common & heard);
+            let mut words = [0; WORDS];
+            words[..8].copy_from_slice(&common.to_be_bytes());
+            Ok(words)
+        };
+        let common = agreement.round(&mut team.node, &words, common, stop)?;
+        team.planes = number(&common, 0) as u32;
+        agreement.end(&mut team.node)?;
+        Ok(team)
+    }
+
+    /// Sends a few letters along each tree of each plane, and listens: the planes by which every other rank was heard on every tree.
+    fn probe(&mut self, agreement: &mut Agreement) -> Result<u32, GroupError> {
+        let (ranks, planes) = (self.members.len(), self.members[0].len());
+        let trees = usize::from(self.options.trees);
+        let mut heard = vec![false; ranks * planes * trees];
+        let at = |rank: usize, plane: usize, tree: usize| (rank * planes + plane) * trees + tree;
+        for plane in 0..planes {
+            (0..trees).for_each(|tree| heard[at(self.rank as usize, plane, tree)] = true);
+        }
+        for _ in 0..PROBES {
+            for plane in 0..planes {
+                for tree in 0..trees {
+                    self.node.say_to_all(self.group, PathId::new(plane as u8, tree as u32), PROBE)?;
+                }
+            }
+            let next = Instant::now() + PROBE_EVERY;
+            while Instant::now() < next {
+                let left = next.saturating_duration_since(Instant::now());
+                match self.node.wait(left)? {
+                    Some(Completion::Word { from, path, to_all: true, letter: PROBE, .. }) => {
+                        let tree = path.entropy() as usize % trees;
+                        heard[at(from as usize, usize::from(path.port()) % planes, tree)] = true;
+                    }
+                    // Ranks that are ahead have ended this round.
+                    Some(completion) => agreement.heed(&mut self.node, completion)?,
+                    None => {}
+                }
+            }
+        }
+        let all = |plane: usize| (0..ranks).all(|rank| (0..trees).all(|tree| heard[at(rank, plane, tree)]));
+        Ok((0..planes).filter(|&plane| all(plane)).fold(0, |planes, plane| planes | 1 << plane))
+    }
+
+    /// Our rank.
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// The planes on which multicast arrives from every rank at every rank, one bit each; none if the network carries no multicast.
+    pub const fn multicast_planes(&self) -> u32 {
+        self.planes
+    }
+
+    /// From now on a rank that is silent for so long counts as dead.
+    pub const fn set_patience(&mut self, patience: Duration) {
+        self.options.patience = patience;
+    }
+
+    /// The node of this rank.
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The node of this rank, to register memory. Completions belong to the team.
+    pub const fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// The time since the team formed.
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
+    }
+
+    /// A word for an operation that has not begun here.
+    pub(crate) fn keep(&mut self, from: u32, task: u32, word: Word) {
+        if self.early.len() < EARLY_MAX {
+            self.early.push_back((from, task, word));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Teams of real nodes in one process, a thread for each rank.
+
+#[path = "../../udp/tests/support/mod.rs"]
+mod support;
+
+use std::net::SocketAddrV6;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use strandway_group::{Done, GroupError, Options, Team, What};
+use strandway_proto::Rate;
+use strandway_udp::{Config, Node};
+use support::{cast_address, config, in_multicast_namespace, pattern, v6};
+
+fn two_planes(address: SocketAddrV6) -> Config {
+    let mut config = config("uec", 2);
+    config.planes = vec![address; 2];
+    config
+}
+
+fn options() -> Options {
+    Options { trees: 2, port: 47_998, ..Options::new(Rate::from_gbps(1)) }
+}
+
+/// Runs `each` as every rank of a team, on a thread of its own; what they return.
+fn run<T: Send>(
+    ranks: u32,
+    address: SocketAddrV6,
+    options: impl Fn(u32) -> Options + Sync,
+    each: impl Fn(Result<Team, GroupError>) -> T + Sync,
+) -> Vec<T> {
+    let nodes: Vec<Node> = (0..ranks).map(|_| Node::bind(two_planes(address)).expect("sockets")).collect();
+    let members: Vec<Vec<SocketAddrV6>> =
+        nodes.iter().map(|node| node.addresses().expect("bound").into_iter().map(v6).collect()).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(nodes)
+            .map(|(rank, node)| {
+                let (members, options, each) = (members.clone(), options(rank), &each);
+                scope.spawn(move || each(Team::form(node, rank, members, options, &|| false)))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn everybody_gets_every_share_and_every_broadcast() {
+    if !in_multicast_namespace("everybody_gets_every_share_and_every_broadcast") {
+        return;
+    }
+    let all = pattern(3, 300_001);
+    let counts = run(
+        5,
+        cast_address(),
+        |_| options(),
+        |team| {
+            let mut team = team.expect("it forms");
+            assert_eq!((team.multicast_planes(), team.ranks()), (0b11, 5));
+            let layout = team.layout(What::AllGather, all.len() as u64).expect("few chunks");
+            let mut done = Vec::new();
+            for round in 0..3 {
+                let mut mine = vec![0; all.len()];
+                let (first, length) = layout.share(team.rank());
+                let own = first as usize..(first + length) as usize;
+                mine[own.clone()].copy_from_slice(&all[own]);
+                let region = team.node_mut().register(mine);
+                done.push(team.multicast(What::AllGather, region, 0..all.len(), &|| false).expect("it works"));
+                assert!(team.node().memory(region).expect("there") == all, "rank {} round {round}", team.rank());
+                let root = round % team.ranks();
+                let wanted = pattern(u64::from(round) + 9, 50_000);
+                let mine = if team.rank() == root { wanted.clone() } else { vec![0; wanted.len()] };
+                let region = team.node_mut().register(mine);
+                done.push(
+                    team.multicast(What::Broadcast { root }, region, 0..wanted.len(), &|| false).expect("it works"),
+                );
+                assert!(team.node().memory(region).expect("there") == wanted, "rank {} round {round}", team.rank());
+                team.node_mut().deregister(region).expect("free");
+            }
+            done
+        },
+    );
+    assert!(counts.iter().flatten().all(|done: &Done| done.complete <= done.closed && done.complete > Duration::ZERO));
+}
+
+#[test]
+fn where_nothing_carries_multicast_the_team_says_so() {
+    // Loopback carries none.
+    let planes = run(
+        3,
+        support::local(),
+        |_| options(),
+        |team| match team {
+            Ok(team) => team.multicast_planes(),
+            Err(error) => panic!("{error}"),
+        },
+    );
+    assert_eq!(planes, [0, 0, 0]);
+}
+
+#[test]
+fn ranks_that_were_started_differently_are_named() {
+    let odd = |rank| Options { trees: if rank == 2 { 3 } else { 2 }, patience: Duration::from_secs(5), ..options() };
+    let errors = run(3, support::local(), odd, |team| team.err().map(|error| error.to_string()));
+    let first = errors[0].as_deref().expect("rank 0 finds out");
+    assert_eq!(first, "rank 2 has a number of trees of 3, rank 0 has 2: start all ranks alike");
+    assert!(errors.iter().all(Option::is_some));
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let node = Node::bind(two_planes(support::local())).expect("sockets");
+    let ours: Vec<SocketAddrV6> = node.addresses().expect("bound").into_iter().map(v6).collect();
+    let members = vec![ours.clone(), ours];
+    let options = Options { patience: Duration::from_millis(300), ..options() };
+    let began = Instant::now();
+    let error = Team::form(node, 0, members, options, &|| false).err().expect("nobody comes");
+    assert!(matches!(&error, GroupError::Missing { ranks, .. } if ranks == &[1]), "{error}");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn a_rank_that_dies_is_named_by_all_others() {
+    if !in_multicast_namespace("a_rank_that_dies_is_named_by_all_others") {
+        return;
+    }
+    let formed = Barrier::new(4);
+    let named = run(
+        4,
+        cast_address(),
+        |_| options(),
+        |team| {
+            let mut team = team.expect("it forms");
+            formed.wait();
+            if team.rank() == 2 {
+                return 2;
+            }
+            team.set_patience(Duration::from_millis(800));
+            let region = team.node_mut().register(vec![0; 100_000]);
+            match team.multicast(What::AllGather, region, 0..100_000, &|| false) {
+                Err(GroupError::Dead { rank }) => {
+                    // And from then on at once.
+                    let again = team.multicast(What::AllGather, region, 0..100_000, &|| false);
+                    assert!(matches!(again, Err(GroupError::Dead { rank: 2 })));
+                    rank
+                }
+                other => panic!("{other:?}"),
+            }
+        },
+    );
+    assert_eq!(named, [2; 4]);
+}

@@ -1,0 +1,421 @@
+//! One member's side of a team: keys, sockets, operations, and what waits to leave.
+
+use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
+use crate::config::{Config, Protection};
+use crate::error::Error;
+use crate::frame::{self, HEADER, Kind, Sealed};
+use crate::links;
+use crate::memory::{Memory, Place};
+use crate::plane::{Class, Destination, Owner, Plane};
+use crate::routes::Routes;
+use crate::secure::{Opener, Refused, Sealer};
+use crate::socket::{Arrival, Udp};
+use std::collections::HashMap;
+use std::net::SocketAddrV6;
+use std::sync::Arc;
+use strandway_fabric::multicast::GroupAddress;
+use strandway_proto::cast::{Asked, Cast, Casts, Layout};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::partial::{Inserted, Progress};
+use strandway_proto::{Event, HostId, Letter, Packet, PathId, Span, Time};
+
+/// A node that was busy elsewhere catches up with the pace of its casts as far as this: ours, a slice of the scheduler.
+const CATCH_UP: Span = Span::from_ms(2);
+/// Paced chunks gather for so long, so that a system call carries several: ours.
+const TRAIN: Span = Span::from_us(500);
+/// Chunks of a group that leave in one turn of the node at the most, so that receiving has its turn: ours.
+const CHUNKS_PER_TURN: usize = 256;
+
+/// The receiving socket of a plane's trees.
+pub(crate) struct TeamPlane {
+    pub(crate) socket: Udp,
+}
+
+/// An operation that is open.
+struct Task {
+    place: Place,
+    layout: Layout,
+    present: Progress,
+    hashes: Option<Arc<[[u8; 16]]>>,
+}
+
+/// A member's side of a team.
+pub(crate) struct Team {
+    rank: u32,
+    members: Vec<Vec<SocketAddrV6>>,
+    /// By plane, by tree.
+    trees: Vec<Vec<SocketAddrV6>>,
+    id: u64,
+    sealer: Sealer,
+    /// By rank.
+    openers: Vec<Opener>,
+    pub(crate) planes: Vec<TeamPlane>,
+    casts: Casts,
+    tasks: HashMap<u32, Task>,
+    /// By rank: the planes that the next question and the next answer leave by.
+    turns: Vec<[u8; 2]>,
+    /// When the pace of a cast lets the next chunks go.
+    pub(crate) due: Time,
+    /// Chunks wait for room in a plane.
+    pub(crate) waits: bool,
+    trimmed_dscp: Option<u8>,
+    pub(crate) counters: GroupCounters,
+}
+
+/// What a datagram of a group turned out to be.
+pub(crate) enum Chunked {
+    /// A chunk: its operation, its number, whether it was cut, whether it is its share's last.
+    Chunk(u32, u32, bool, bool),
+    /// A letter.
+    Word(WordBody),
+    /// Nothing to tell.
+    Nothing,
+}
+
+impl Team {
+    /// Takes part in a team: opens a socket for each plane and joins all its trees.
+    pub(crate) fn join(membership: &Membership, config: &Config, planes: &[Plane]) -> Result<Team, Error> {
+        let wrong = |what: String| Err(Error::Config(what));
+        let Membership { team, secret, rank, members, port, trees } = membership;
+        let ranks = members.len();
+        if !(1..=GroupAddress::TREES_MAX).contains(trees) {
+            return wrong(format!("a team with {trees} trees for each plane: take 1 to {}", GroupAddress::TREES_MAX));
+        }
+        if *rank as usize >= ranks {
+            return wrong(format!("rank {rank} of team {team}, which has {ranks} members: count ranks from 0"));
+        }
+        if let Some(short) = members.iter().position(|addresses| addresses.len() != planes.len()) {
+            let (theirs, ours) = (members[short].len(), planes.len());
+            return wrong(format!(
+                "rank {short} of team {team} has {theirs} addresses for {ours} planes: give one for each"
+            ));
+        }
+        if *port == 0 {
+            return wrong(format!("team {team}: give its group addresses a UDP port"));
+        }
+        let tree = |plane: usize, tree| {
+            let address = membership.address(plane as u8, tree).address();
+            SocketAddrV6::new(address, *port, 0, 0)
+        };
+        let addresses: Vec<Vec<SocketAddrV6>> =
+            (0..planes.len()).map(|plane| (0..*trees).map(|number| tree(plane, number)).collect()).collect();
+        let mut sockets = Vec::new();
+        for (number, plane) in planes.iter().enumerate() {
+            let ours = plane.address()?;
+            let device = links::index_of(config, number).unwrap_or(0);
+            // A member at the same address hears us by way of this host only.
+            let others = || members.iter().zip(0..).filter(|(_, other)| other != rank);
+            let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
+            plane.cast_from(device, shared)?;
+            let groups: Vec<_> = addresses[number].iter().map(|address| *address.ip()).collect();
+            sockets.push(TeamPlane { socket: Udp::of_groups(*port, config.socket_buffer, &groups, device)? });
+        }
+        let (id, own) = keys::member(secret, *rank);
+        let opener = |rank| Opener::new(&keys::member(secret, rank).1, config.protection, 0);
+        Ok(Team {
+            rank: *rank,
+            members: members.clone(),
+            trees: addresses,
+            id,
+            sealer: Sealer::new(&own, config.protection),
+            openers: (0..ranks as u32).map(opener).collect(),
+            planes: sockets,
+            casts: Casts::catching_up(CATCH_UP),
+            tasks: HashMap::new(),
+            turns: vec![[0, 1]; ranks],
+            due: Time::NEVER,
+            waits: false,
+            trimmed_dscp: config.trimming.then_some(config.control_dscp),
+            counters: GroupCounters::default(),
+        })
+    }
+
+    /// The numbers that members' datagrams carry, by rank.
+    pub(crate) fn ids(membership: &Membership) -> Vec<u64> {
+        (0..membership.members.len() as u32).map(|rank| keys::member(&membership.secret, rank).0).collect()
+    }
+
+    /// How many members the team has.
+    pub(crate) fn ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Bytes around the payload of a chunk, IPv6 and UDP headers not included.
+    pub(crate) const fn chunk_overhead(protection: Protection) -> usize {
+        HEADER + ChunkHead::BYTES + protection.tag_bytes()
+    }
+
+    /// Opens an operation.
+    pub(crate) fn open(&mut self, incoming: &Incoming, memory: &mut Memory) -> Result<(), Error> {
+        let place = memory.place(incoming.region, &incoming.range)?;
+        let (layout, bytes) = (incoming.layout, incoming.range.len() as u64);
+        let wrong = |what: String| Err(Error::Config(what));
+        if layout.bytes() != bytes {
+            return wrong(format!(
+                "operation {}: its layout is of {} bytes, its range of {bytes}",
+                incoming.task,
+                layout.bytes()
+            ));
+        }
+        if let Some(hashes) = &incoming.hashes
+            && hashes.len() != layout.numbers() as usize
+        {
+            let (hashes, chunks) = (hashes.len(), layout.numbers());
+            return wrong(format!("operation {}: {hashes} hashes for {chunks} chunks", incoming.task));
+        }
+        if self.tasks.contains_key(&incoming.task) {
+            return wrong(format!("operation {} is open: close it, or take another number", incoming.task));
+        }
+        let mut present = Progress::new(layout.numbers(), 1);
+        incoming.present.iter().cloned().flatten().filter(|&chunk| chunk < layout.numbers()).for_each(|chunk| {
+            present.insert(chunk);
+        });
+        memory.hold(place);
+        self.tasks.insert(incoming.task, Task { place, layout, present, hashes: incoming.hashes.clone() });
+        Ok(())
+    }
+
+    /// Ends an operation: its memory is free, its chunks leave no more and are placed no more. False if it is not open.
+    pub(crate) fn close(&mut self, task: u32, memory: &mut Memory) -> bool {
+        let Some(old) = self.tasks.remove(&task) else { return false };
+        memory.release(old.place);
+        self.casts.forget(task);
+        true
+    }
+
+    /// Ends all operations.
+    pub(crate) fn close_all(&mut self, memory: &mut Memory) {
+        let tasks: Vec<u32> = self.tasks.keys().copied().collect();
+        tasks.into_iter().for_each(|task| {
+            self.close(task, memory);
+        });
+    }
+
+    /// Chunks are to leave.
+    pub(crate) fn cast(&mut self, cast: Cast) -> Result<(), Error> {
+        let known = cast.to.as_group().is_some() || (cast.to.0 as usize) < self.members.len();
+        let layout = self.tasks.get(&cast.task).map(|task| task.layout);
+        let there = layout
+            .is_some_and(|l| cast.count > 0 && u64::from(cast.first) + u64::from(cast.count) <= l.numbers().into());
+        if !known || !there {
+            let end = u64::from(cast.first) + u64::from(cast.count);
+            return Err(Error::Config(format!(
+                "chunks {} to {end} of operation {} for {:?}: open the operation, and name chunks and members that there are",
+                cast.first, cast.task, cast.to
+            )));
+        }
+        self.casts.push(cast);
+        self.due = Time::ZERO;
+        Ok(())
+    }
+
+    /// Sends a letter to a member by one plane after the other; answers have a turn of their own, so that questions and answers do not
+    /// keep step with a dead plane. `up`: the planes whose ports work.
+    pub(crate) fn say(
+        &mut self,
+        to: u32,
+        letter: Letter,
+        is_answer: bool,
+        up: u32,
+        routes: &Routes,
+        planes: &mut [Plane],
+    ) {
+        let turn = &mut self.turns[to as usize][usize::from(is_answer)];
+        let count = planes.len() as u8;
+        let next = (1..=count).map(|step| (*turn + step) % count).find(|plane| up >> plane & 1 == 1);
+        let Some(plane) = next else { return };
+        *turn = plane;
+        let peer = self.members[to as usize][usize::from(plane)];
+        let (address, source) =
+            routes.resolve_small(peer, PathId::new(plane, self.counters.words[0] as u32 & 0xff_ffff));
+        let destination = Destination { to: address, source, owner: Owner::Nobody };
+        self.send_word(plane, 0, destination, WordBody { to_all: false, letter }, planes);
+    }
+
+    /// Sends a letter to all members along one tree.
+    pub(crate) fn say_to_all(&mut self, plane: u8, tree: u16, letter: Letter, planes: &mut [Plane]) {
+        let Some(&to) = self.trees.get(usize::from(plane)).and_then(|trees| trees.get(usize::from(tree))) else {
+            return;
+        };
+        let destination = Destination { to, source: 0, owner: Owner::Nobody };
+        self.send_word(plane, tree, destination, WordBody { to_all: true, letter }, planes);
+    }
+
+    fn send_word(&mut self, plane: u8, tree: u16, to: Destination, word: WordBody, planes: &mut [Plane]) {
+        let mut body = Vec::with_capacity(64);
+        word.encode(&mut body);
+        self.counters.words[0] += 1;
+        let sealed = self.sealed(Kind::Word, PathId::new(plane, tree.into()));
+        let length = HEADER + body.len() + self.sealer.tag_bytes();
+        let sealer = &mut self.sealer;
+        planes[usize::from(plane)].push(to, Class::Control, length, |out| {
+            let start = out.len();
+            frame::encode_sealed(&sealed, out);
+            out.extend_from_slice(&body);
+            sealer.seal(out, start);
+        });
+    }
+
+    fn sealed(&self, kind: Kind, path: PathId) -> Sealed {
+        Sealed { kind, path, credits: 0, connection: self.id, counter: self.sealer.next() }
+    }
+
+    /// Lets chunks leave that are due, into planes that have room; casts that are over are told to `over`. True if anything left.
+    pub(crate) fn work(
+        &mut self,
+        now: Time,
+        up: u32,
+        routes: &Routes,
+        memory: &Memory,
+        planes: &mut [Plane],
+        mut over: impl FnMut(HostId, u32, u32),
+    ) -> bool {
+        self.due = Time::NEVER;
+        self.waits = false;
+        for count in 0..CHUNKS_PER_TURN {
+            let free =
+                planes.iter_mut().zip(0..).fold(0, |free, (plane, bit)| free | u32::from(plane.has_room()) << bit);
+            match self.casts.take(now, HostId(self.rank), free, up) {
+                Asked::Chunk(packet, end) => {
+                    self.send_chunk(&packet, routes, memory, planes);
+                    if let Some(Event::Cast { to, task, end }) = end {
+                        over(to, task, end);
+                    }
+                }
+                Asked::Paced(at) => {
+                    self.due = at + TRAIN;
+                    return count > 0;
+                }
+                Asked::Nothing => {
+                    self.waits = !self.casts.is_empty();
+                    return count > 0;
+                }
+            }
+        }
+        self.due = now;
+        true
+    }
+
+    fn send_chunk(&mut self, packet: &Packet, routes: &Routes, memory: &Memory, planes: &mut [Plane]) {
+        let Header::Chunk(chunk) = packet.header else { return };
+        let Some(task) = self.tasks.get(&chunk.task) else { return };
+        let Some((offset, length)) = task.layout.place(chunk.chunk) else { return };
+        let payload = memory.read(task.place, offset, length.into());
+        let plane = packet.path.port();
+        let (to, source) = match packet.destination.as_group() {
+            Some(_) => {
+                let trees = &self.trees[usize::from(plane)];
+                (trees[packet.path.entropy() as usize % trees.len()], 0)
+            }
+            None => routes.resolve(self.members[packet.destination.0 as usize][usize::from(plane)], packet.path),
+        };
+        let head = ChunkHead { task: chunk.task, chunk: chunk.chunk, length, last: packet.flags.has(Flags::LAST) };
+        self.counters.sent += 1;
+        self.counters.sent_bytes += payload.len() as u64;
+        let sealed = self.sealed(Kind::Chunk, packet.path);
+        let size = HEADER + ChunkHead::BYTES + payload.len() + self.sealer.tag_bytes();
+        let sealer = &mut self.sealer;
+        let destination = Destination { to, source, owner: Owner::Nobody };
+        planes[usize::from(plane)].push(destination, Class::Data, size, |out| {
+            let start = out.len();
+            frame::encode_sealed(&sealed, out);
+            head.encode(out);
+            out.extend_from_slice(payload);
+            sealer.seal(out, start);
+        });
+    }
+
+    /// Opens a datagram of the member `from`, and places it if it is a chunk that is wanted.
+    pub(crate) fn handle(
+        &mut self,
+        from: u32,
+        arrival: &Arrival,
+        sealed: &Sealed,
+        datagram: &mut [u8],
+        memory: &mut Memory,
+    ) -> Chunked {
+        if from == self.rank {
+            // Our own, come back by way of this host.
+            return Chunked::Nothing;
+        }
+        self.counters.marked += u64::from(arrival.is_marked());
+        if let Some((task, chunk, last)) = self.cut(from, arrival, sealed, datagram) {
+            let wanted = self.tasks.get(&task).is_some_and(|task| !task.present.has_packet(chunk));
+            self.counters.trimmed += 1;
+            return if wanted { Chunked::Chunk(task, chunk, true, last) } else { Chunked::Nothing };
+        }
+        let body = match self.openers[from as usize].open(sealed.counter, datagram) {
+            Ok(body) => body,
+            Err(Refused::Repeated) => {
+                self.counters.repeated += 1;
+                return Chunked::Nothing;
+            }
+            Err(Refused::Forged) => {
+                self.counters.refused += 1;
+                return Chunked::Nothing;
+            }
+        };
+        match sealed.kind {
+            Kind::Word => match WordBody::decode(body) {
+                Ok(word) => {
+                    self.counters.words[1] += 1;
+                    Chunked::Word(word)
+                }
+                Err(_) => self.refuse(),
+            },
+            _ => match ChunkHead::decode(body) {
+                Ok((head, payload)) => self.place(&head, payload, memory),
+                Err(_) => self.refuse(),
+            },
+        }
+    }
+
+    fn refuse(&mut self) -> Chunked {
+        self.counters.refused += 1;
+        Chunked::Nothing
+    }
+
+    fn place(&mut self, head: &ChunkHead, payload: &[u8], memory: &mut Memory) -> Chunked {
+        let Some(task) = self.tasks.get_mut(&head.task) else {
+            self.counters.strays += 1;
+            return Chunked::Nothing;
+        };
+        let place = task.layout.place(head.chunk);
+        let place = place.filter(|&(_, length)| length == head.length && usize::from(length) == payload.len());
+        let Some(place) = place.and_then(|(offset, length)| task.place.part(offset, length.into())) else {
+            self.counters.strays += 1;
+            return Chunked::Nothing;
+        };
+        if task.present.has_packet(head.chunk) {
+            self.counters.duplicates += 1;
+            return Chunked::Chunk(head.task, head.chunk, false, head.last);
+        }
+        if let Some(hashes) = &task.hashes
+            && hashes[head.chunk as usize] != blake3::hash(payload).as_bytes()[..16]
+        {
+            self.counters.forged += 1;
+            return Chunked::Nothing;
+        }
+        let inserted = task.present.insert(head.chunk);
+        debug_assert!(inserted != Inserted::Duplicate, "it was looked up above");
+        memory.write(place, payload);
+        self.counters.placed += 1;
+        Chunked::Chunk(head.task, head.chunk, false, head.last)
+    }
+
+    /// The name of a chunk whose payload a switch has cut off: its operation, its number, whether it is its share's last. Nothing of it is
+    /// authenticated; it may cause a fetch, and no more.
+    fn cut(&mut self, from: u32, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> Option<(u32, u32, bool)> {
+        let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp))?;
+        if above > 1 || sealed.kind != Kind::Chunk {
+            return None;
+        }
+        let body = &datagram[HEADER..];
+        let mut start = *body.first_chunk::<{ ChunkHead::BYTES }>()?;
+        let opener = &mut self.openers[from as usize];
+        opener.peek(sealed.counter, &mut start).ok()?;
+        let (head, _) = ChunkHead::decode(&start).ok()?;
+        let whole = ChunkHead::BYTES + usize::from(head.length) + opener.tag_bytes();
+        (body.len() < whole).then_some((head.task, head.chunk, head.last))
+    }
+}

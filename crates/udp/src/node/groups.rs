@@ -1,0 +1,231 @@
+//! Groups of a node: joining and leaving, operations, casts and letters, and what arrives of them.
+
+use super::{Completion, Node};
+use crate::error::Error;
+use crate::frame::Sealed;
+use crate::group::{Chunked, Group, GroupCounters, Incoming, Membership, Team};
+use crate::socket::{Arrival, Inbox, Udp};
+use std::collections::HashMap;
+use strandway_proto::cast::Cast;
+use strandway_proto::{Letter, PathId, Time};
+
+/// Receiving calls per socket of a group and turn at the most: ours, as for planes.
+const CALLS_PER_TURN: usize = 16;
+
+struct Slot {
+    generation: u32,
+    team: Option<Box<Team>>,
+    /// The numbers of its members.
+    ids: Vec<u64>,
+}
+
+/// The groups that a node has joined.
+#[derive(Default)]
+pub(super) struct Groups {
+    slots: Vec<Slot>,
+    /// The group and the rank behind the number that a datagram carries.
+    members: HashMap<u64, (u32, u32)>,
+}
+
+impl Groups {
+    fn teams(&self) -> impl Iterator<Item = &Team> {
+        self.slots.iter().filter_map(|slot| slot.team.as_deref())
+    }
+
+    /// When the pace of some cast lets chunks go.
+    pub(super) fn due(&self) -> Time {
+        self.teams().map(|team| team.due).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Do chunks wait for room in a plane?
+    pub(super) fn wait(&self) -> bool {
+        self.teams().any(|team| team.waits)
+    }
+
+    /// The sockets that receive for groups.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Udp> {
+        self.teams().flat_map(|team| team.planes.iter().map(|plane| &plane.socket))
+    }
+
+    fn team(&self, group: Group) -> Result<&Team, Error> {
+        let slot = self.slots.get(group.index as usize).filter(|slot| slot.generation == group.generation);
+        slot.and_then(|slot| slot.team.as_deref()).ok_or(Error::NoGroup)
+    }
+
+    fn team_mut(&mut self, group: Group) -> Result<&mut Team, Error> {
+        let slot = self.slots.get_mut(group.index as usize).filter(|slot| slot.generation == group.generation);
+        slot.and_then(|slot| slot.team.as_deref_mut()).ok_or(Error::NoGroup)
+    }
+}
+
+impl Node {
+    /// Takes part in a multicast team: opens a socket for each plane, joins all trees, derives all keys. Nobody else is told.
+    ///
+    /// # Errors
+    /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened.
+    pub fn join(&mut self, membership: &Membership) -> Result<Group, Error> {
+        let ids = Team::ids(membership);
+        if ids.iter().any(|id| self.groups.members.contains_key(id)) {
+            return Err(Error::Config(format!(
+                "team {}: the node is in a group with this secret; give each team a fresh one",
+                membership.team
+            )));
+        }
+        let team = Some(Box::new(Team::join(membership, &self.config, &self.planes)?));
+        let free = self.groups.slots.iter().position(|slot| slot.team.is_none());
+        let index = free.unwrap_or(self.groups.slots.len());
+        self.groups.members.extend(ids.iter().zip(0..).map(|(&id, rank)| (id, (index as u32, rank))));
+        match self.groups.slots.get_mut(index) {
+            Some(slot) => (slot.team, slot.ids) = (team, ids),
+            None => self.groups.slots.push(Slot { generation: 0, team, ids }),
+        }
+        Ok(Group { index: index as u32, generation: self.groups.slots[index].generation })
+    }
+
+    /// Leaves a group: its operations end, their memory is free. Others are not told.
+    ///
+    /// # Errors
+    /// If the node is not in it.
+    pub fn leave(&mut self, group: Group) -> Result<(), Error> {
+        self.groups.team(group)?;
+        let slot = &mut self.groups.slots[group.index as usize];
+        if let Some(mut team) = slot.team.take() {
+            team.close_all(&mut self.memory);
+        }
+        slot.generation = slot.generation.wrapping_add(1);
+        for id in std::mem::take(&mut slot.ids) {
+            self.groups.members.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Opens an operation: from now on its chunks are placed and can be cast.
+    ///
+    /// # Errors
+    /// If the node is not in the group, the operation is open, or layout, hashes and buffer do not fit each other.
+    pub fn open_task(&mut self, group: Group, incoming: &Incoming) -> Result<(), Error> {
+        self.groups.team_mut(group)?.open(incoming, &mut self.memory)
+    }
+
+    /// Ends an operation: its buffer may change, its chunks neither leave nor are placed any more.
+    ///
+    /// # Errors
+    /// If there is no such group or operation.
+    pub fn close_task(&mut self, group: Group, task: u32) -> Result<(), Error> {
+        let closed = self.groups.team_mut(group)?.close(task, &mut self.memory);
+        if closed { Ok(()) } else { Err(Error::NoGroup) }
+    }
+
+    /// Sends chunks of an open operation to all members ([`Cast::to`] is a group), or to one (its rank as a host's number), behind
+    /// those that wait, at the pace that the cast says. They may be lost. [`Completion::Cast`] tells that the last one has left.
+    ///
+    /// # Errors
+    /// If there is no such group, operation, chunk or member.
+    pub fn cast(&mut self, group: Group, cast: Cast) -> Result<(), Error> {
+        self.groups.team_mut(group)?.cast(cast)
+    }
+
+    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn; those that answer others have a turn
+    /// of their own, so that questions and answers do not keep step with a dead plane.
+    ///
+    /// # Errors
+    /// If there is no such group or member.
+    pub fn say(&mut self, group: Group, to: u32, letter: Letter, is_answer: bool) -> Result<(), Error> {
+        let up = self.planes_up();
+        let team = self.groups.team_mut(group)?;
+        if to as usize >= team.ranks() {
+            return Err(Error::NoGroup);
+        }
+        team.say(to, letter, is_answer, up, &self.config.routes, &mut self.planes);
+        self.flush();
+        Ok(())
+    }
+
+    /// Sends a letter to all members along one tree of one plane. It may be lost.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn say_to_all(&mut self, group: Group, path: PathId, letter: Letter) -> Result<(), Error> {
+        let team = self.groups.team_mut(group)?;
+        team.say_to_all(path.port(), path.entropy() as u16, letter, &mut self.planes);
+        self.flush();
+        Ok(())
+    }
+
+    /// What a group has counted so far.
+    ///
+    /// # Errors
+    /// If the node is not in it.
+    pub fn group_counters(&self, group: Group) -> Result<GroupCounters, Error> {
+        self.groups.team(group).map(|team| team.counters)
+    }
+
+    /// The planes whose ports work, one bit each.
+    pub fn planes_up(&self) -> u32 {
+        self.ports.iter().zip(0..).fold(0, |up, (&port, bit)| up | u32::from(port) << bit)
+    }
+
+    /// Bytes around the payload of a chunk, IPv6 and UDP headers included.
+    pub fn chunk_overhead(&self) -> u32 {
+        48 + Team::chunk_overhead(self.config.protection) as u32
+    }
+
+    /// A datagram of a group arrived.
+    pub(super) fn handle_of_group(&mut self, plane: usize, arrival: &Arrival, sealed: &Sealed, datagram: &mut [u8]) {
+        let Some(&(index, from)) = self.groups.members.get(&sealed.connection) else {
+            self.counters.strays += 1;
+            return;
+        };
+        let slot = &mut self.groups.slots[index as usize];
+        let group = Group { index, generation: slot.generation };
+        let Some(team) = slot.team.as_deref_mut() else { return };
+        match team.handle(from, arrival, sealed, datagram, &mut self.memory) {
+            Chunked::Chunk(task, chunk, trimmed, last) => {
+                let plane = plane as u8;
+                self.completions.push_back(Completion::Chunk { group, from, task, chunk, plane, trimmed, last });
+            }
+            Chunked::Word(word) => {
+                let path = PathId::new(plane as u8, sealed.path.entropy());
+                let (to_all, letter) = (word.to_all, word.letter);
+                self.completions.push_back(Completion::Word { group, from, path, to_all, letter });
+            }
+            Chunked::Nothing => {}
+        }
+    }
+
+    /// Receives what has come for groups; true if there was anything.
+    pub(super) fn receive_of_groups(&mut self, now: Time, inbox: &mut Inbox) -> bool {
+        let mut any = false;
+        for index in 0..self.groups.slots.len() {
+            for plane in 0..self.planes.len() {
+                for _ in 0..CALLS_PER_TURN {
+                    let Some(team) = self.groups.slots[index].team.as_deref() else { break };
+                    if !self.planes[plane].receive_cast(&team.planes[plane].socket, inbox) {
+                        break;
+                    }
+                    any = true;
+                    inbox.each(|arrival, datagram| self.handle(now.max(self.latest), plane, arrival, datagram));
+                }
+            }
+        }
+        any
+    }
+
+    /// Lets chunks leave that are due.
+    pub(super) fn let_groups_work(&mut self) -> bool {
+        let mut any = false;
+        let (now, up) = (self.clock.now(), self.planes_up());
+        for (index, slot) in (0..).zip(&mut self.groups.slots) {
+            let group = Group { index, generation: slot.generation };
+            let Some(team) = slot.team.as_deref_mut() else { continue };
+            if team.due > now && !team.waits {
+                continue;
+            }
+            let completions = &mut self.completions;
+            any |= team.work(now, up, &self.config.routes, &self.memory, &mut self.planes, |to, task, end| {
+                completions.push_back(Completion::Cast { group, to, task, end });
+            });
+        }
+        any
+    }
+}
