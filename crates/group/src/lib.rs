@@ -2,12 +2,16 @@
 #![doc = include_str!("../README.md")]
 
 mod agree;
+mod barrier;
+pub mod bench;
 mod error;
+mod messages;
 mod multicast;
 mod space;
 mod team;
 
 pub use error::GroupError;
+pub use messages::Prepared;
 pub use multicast::{Done, What};
 pub use space::RankSpace;
 pub use team::{Options, Team};

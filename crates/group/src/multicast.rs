@@ -5,10 +5,10 @@ use crate::team::Team;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
-use strandway_proto::HostId;
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::cast::Layout;
 use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, Letter};
 use strandway_udp::{Completion, Incoming, Region};
 
 /// The number of the group among those of an operation: a team is one.
@@ -191,16 +191,27 @@ impl Team {
                 Some((task, _)) if task == op.task => {
                     caster.handle_event(now, &Event::Letter { from: HostId(from), letter });
                 }
-                // Operations follow each other by one; the half of the numbers behind is past.
-                Some((task, word)) if task.wrapping_sub(op.task) < 1 << 31 => self.keep(from, task, word),
-                Some((task, word)) => {
-                    if let Some(answer) = word.answer_when_over() {
-                        self.node.say(self.group, from, answer.letter(task), true)?;
-                    }
-                }
-                None => {}
+                _ => self.heed(from, &letter)?,
             },
-            _ => {}
+            other => self.set_aside(other)?,
+        }
+        Ok(())
+    }
+
+    /// A letter that no operation under way is concerned with.
+    pub(crate) fn heed(&mut self, from: u32, letter: &Letter) -> Result<(), GroupError> {
+        if self.take_barrier(from, letter)? {
+            return Ok(());
+        }
+        match Word::read(letter) {
+            // Operations follow each other by one; the half of the numbers behind is past.
+            Some((task, word)) if task.wrapping_sub(self.task) < 1 << 31 => self.keep(from, task, word),
+            Some((task, word)) => {
+                if let Some(answer) = word.answer_when_over() {
+                    self.node.say(self.group, from, answer.letter(task), true)?;
+                }
+            }
+            None => {}
         }
         Ok(())
     }

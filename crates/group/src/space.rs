@@ -7,9 +7,9 @@ use strandway_collective::{Algorithm, Group, Rank};
 use strandway_udp::{Error, Node, Region};
 
 /// One rank's memory in a collective of messages, with numbers of which every rank knows what they add up to.
-pub struct RankSpace<'a> {
+pub struct RankSpace {
     /// The collective.
-    pub group: &'a Group,
+    pub group: Group,
     rank: Rank,
     number: Number,
     layout: Layout,
@@ -22,9 +22,9 @@ pub struct RankSpace<'a> {
     peers: HashMap<Rank, Layout>,
 }
 
-impl<'a> RankSpace<'a> {
+impl RankSpace {
     /// Memory of a rank, its numbers filled in.
-    pub fn new(node: &mut Node, group: &'a Group, rank: Rank) -> RankSpace<'a> {
+    pub fn new(node: &mut Node, group: &Group, rank: Rank) -> RankSpace {
         let number = Number::of(group);
         let layout = Layout::new(&group.schedule, rank);
         let buffer = node.register(contributions(&group.schedule, rank, number));
@@ -42,7 +42,47 @@ impl<'a> RankSpace<'a> {
             _ => buffer,
         };
         let staging = node.register(vec![0; layout.staging() as usize]);
-        RankSpace { group, rank, number, layout, buffer, result, staging, peers: HashMap::new() }
+        RankSpace { group: group.clone(), rank, number, layout, buffer, result, staging, peers: HashMap::new() }
+    }
+
+    /// Memory for the same collective once more, `group`, whose messages have other numbers: it shares buffer and result with this one, and
+    /// has a staging area of its own.
+    pub fn twin(&self, node: &mut Node, group: &Group) -> RankSpace {
+        RankSpace {
+            group: group.clone(),
+            rank: self.rank,
+            number: self.number,
+            layout: self.layout.clone(),
+            buffer: self.buffer,
+            result: self.result,
+            staging: node.register(vec![0; self.staged()]),
+            peers: HashMap::new(),
+        }
+    }
+
+    /// Fills the rank's numbers in again.
+    ///
+    /// # Errors
+    /// If its memory is not registered any more.
+    pub fn refill(&self, node: &mut Node) -> Result<(), Error> {
+        let numbers = contributions(&self.group.schedule, self.rank, self.number);
+        node.memory_mut(self.buffer)?.copy_from_slice(&numbers);
+        Ok(())
+    }
+
+    /// Gives its memory back; that which it shares with a twin only if `whole`.
+    ///
+    /// # Errors
+    /// If unfinished operations use it.
+    pub fn release(self, node: &mut Node, whole: bool) -> Result<(), Error> {
+        node.deregister(self.staging)?;
+        if whole {
+            node.deregister(self.buffer)?;
+            if self.result != self.buffer {
+                node.deregister(self.result)?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the memory that its peers write into.
@@ -73,7 +113,7 @@ impl<'a> RankSpace<'a> {
         let at = (self.layout.offset(piece.1) + first) as usize;
         let news = node.memory(self.staging)?[at..at + length as usize].to_vec();
         let result = node.memory_mut(self.result)?;
-        settle(self.group, self.rank, self.number, piece, &news, result);
+        settle(&self.group, self.rank, self.number, piece, &news, result);
         Ok(())
     }
 

@@ -72,6 +72,12 @@ pub struct Team {
     pub(crate) began: Instant,
     /// Words of operations that have not begun here: who sent them, which operation, what.
     pub(crate) early: VecDeque<(u32, u32, Word)>,
+    /// How many barriers this rank has called; how many rank 0 has heard each rank call; how many all have called, as far as is known.
+    pub(crate) barriers: u32,
+    pub(crate) here: Vec<u32>,
+    pub(crate) all: u32,
+    /// Completions that no operation under way was concerned with.
+    pub(crate) others: VecDeque<Completion>,
     /// A rank that died in an operation: there are no more operations.
     pub(crate) dead: Option<u32>,
 }
@@ -143,6 +149,10 @@ impl Team {
             task: 1,
             began: Instant::now(),
             early: VecDeque::new(),
+            barriers: 0,
+            here: vec![0; ranks as usize],
+            all: 0,
+            others: VecDeque::new(),
             dead: None,
         };
         // Everybody listens before anybody tries.

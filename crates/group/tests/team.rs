@@ -6,6 +6,8 @@ mod support;
 use std::net::SocketAddrV6;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use strandway_collective::Algorithm;
+use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Done, GroupError, Options, Team, What};
 use strandway_proto::Rate;
 use strandway_udp::{Config, Node};
@@ -148,4 +150,44 @@ fn a_rank_that_dies_is_named_by_all_others() {
         },
     );
     assert_eq!(named, [2; 4]);
+}
+
+#[test]
+fn collectives_of_messages_and_of_multicast_give_what_arithmetic_says() {
+    if !in_multicast_namespace("collectives_of_messages_and_of_multicast_give_what_arithmetic_says") {
+        return;
+    }
+    let ways = [
+        Way::Messages(Algorithm::RingAllReduce),
+        Way::Messages(Algorithm::HalvingDoubling),
+        Way::Messages(Algorithm::RingReduceScatter),
+        Way::Messages(Algorithm::RingAllGather),
+        Way::Messages(Algorithm::RecursiveDoubling),
+        Way::Messages(Algorithm::LinearAllGather),
+        Way::Messages(Algorithm::AllToAll { window: 2 }),
+        Way::Multicast(What::AllGather),
+        Way::Multicast(What::Broadcast { root: 3 }),
+    ];
+    let rows = run(
+        4,
+        cast_address(),
+        |_| options(),
+        |team| {
+            let mut team = team.expect("it forms");
+            let mut rows: Vec<(usize, Row)> = Vec::new();
+            for (which, way) in ways.into_iter().enumerate() {
+                let bench = Bench { way, first: 64, last: 65_536, factor: 32, warmup: 1, runs: 5, check: true };
+                assert_eq!(bench.sizes().collect::<Vec<_>>(), [64, 2_048, 65_536]);
+                bench.run(&mut team, &|| false, |row| rows.push((which, *row))).expect("it runs");
+            }
+            rows
+        },
+    );
+    for (rank, rows) in rows.iter().enumerate() {
+        assert_eq!(rows.len(), 3 * ways.len());
+        for (which, row) in rows {
+            assert_eq!(row.right, Some(true), "rank {rank}: {:?} {row:?}", ways[*which]);
+            assert!(row.min <= row.p50 && row.p50 <= row.max && row.min > Duration::ZERO);
+        }
+    }
 }

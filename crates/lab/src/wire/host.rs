@@ -27,7 +27,7 @@ struct Host<'a> {
     /// What it does, and when it wants to be woken.
     program: AnyApplication<'a>,
     /// The ranks of collectives that it has.
-    ranks: Vec<RankSpace<'a>>,
+    ranks: Vec<RankSpace>,
     /// What flows are read from; the longest one's bytes.
     outbox: Region,
     /// The plan's connections that begin here, and the node's for each.

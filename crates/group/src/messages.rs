@@ -1,0 +1,351 @@
+//! Collectives of messages on a team's connections: a schedule that is prepared once and run as often as one likes.
+//!
+//! Each rank calls those that it sends to, and those open their staging areas to it. Two areas take turns: a rank that has ended a
+//! run may be one run ahead of another one, and no further, since each run needs something of everybody.
+
+use crate::error::GroupError;
+use crate::space::RankSpace;
+use crate::team::Team;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use strandway_collective::{Group, Participant, Rank, Schedule};
+use strandway_proto::application::{Action, Application, Event};
+use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
+use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
+
+/// Bytes of what the two ends of a connection tell each other at its start: the caller its rank, the other one two keys.
+const WORDS: usize = 32;
+/// The longest that a rank sleeps before it asks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A peer that this rank sends to.
+struct Peer {
+    connection: Connection,
+    /// Its staging areas, once it has told their keys.
+    areas: Option<[RemoteRegion; 2]>,
+}
+
+/// A collective of messages that is ready to run, at one rank.
+pub struct Prepared {
+    /// The collective under the numbers of even and of odd runs.
+    groups: [Group; 2],
+    spaces: [RankSpace; 2],
+    peers: BTreeMap<u32, Peer>,
+    /// Ranks that send to this one.
+    callers: HashMap<Connection, u32>,
+    /// Where words arrive on each connection.
+    inboxes: HashMap<Connection, Region>,
+    /// How many runs have ended.
+    runs: usize,
+    /// Messages of the next run that are here: their numbers and lengths.
+    early: Vec<(u32, u64)>,
+    posted: HashMap<Operation, MessageId>,
+}
+
+impl Prepared {
+    /// The schedule.
+    pub const fn schedule(&self) -> &Schedule {
+        &self.groups[0].schedule
+    }
+}
+
+impl Team {
+    /// Prepares a collective of messages: opens connections to all ranks that this one sends to, and memory for all messages. All ranks
+    /// call it alike.
+    ///
+    /// # Errors
+    /// If ranks cannot be reached in time, or the schedule is of another number of ranks.
+    pub fn prepare(&mut self, schedule: Schedule, stop: &impl Fn() -> bool) -> Result<Prepared, GroupError> {
+        let ranks = self.ranks();
+        if schedule.ranks() != ranks {
+            return Err(GroupError::Config(format!("a schedule of {} ranks for a team of {ranks}", schedule.ranks())));
+        }
+        let group = |first_message: u32| Group {
+            schedule,
+            hosts: (0..ranks).map(HostId).collect(),
+            starts: vec![Time::ZERO; ranks as usize],
+            connections: 1,
+            first_message,
+            first_channel: 0,
+            on_demand: false,
+            profile: 0,
+            number: 0,
+        };
+        let even = group(0);
+        let messages = u32::try_from(even.messages()).ok().filter(|&messages| messages < 1 << 31);
+        let Some(messages) = messages else {
+            return Err(GroupError::Config("a schedule of more than two billion messages: take fewer ranks".into()));
+        };
+        let rank = Rank(self.rank);
+        let groups = [even, group(messages)];
+        let first = RankSpace::new(&mut self.node, &groups[0], rank);
+        let second = first.twin(&mut self.node, &groups[1]);
+        let mut prepared = Prepared {
+            spaces: [first, second],
+            peers: BTreeMap::new(),
+            callers: HashMap::new(),
+            inboxes: HashMap::new(),
+            runs: 0,
+            early: Vec::new(),
+            posted: HashMap::new(),
+            groups,
+        };
+        let to: Vec<u32> = schedule.sends(rank).map(|send| send.to.0).collect();
+        let mut from: Vec<u32> = schedule.receives(rank).map(|receive| receive.from.0).collect();
+        from.sort_unstable();
+        from.dedup();
+        for peer in to {
+            if !prepared.peers.contains_key(&peer) {
+                let connection = self.node.connect(&self.members[peer as usize])?;
+                prepared.peers.insert(peer, Peer { connection, areas: None });
+            }
+        }
+        let until = Instant::now() + self.options.patience;
+        let known = |prepared: &Prepared| {
+            prepared.peers.values().all(|peer| peer.areas.is_some()) && prepared.callers.len() == from.len()
+        };
+        // A rank that knows all that it needs may begin.
+        let mut later = Vec::new();
+        while !known(&prepared) {
+            if stop() {
+                return Err(GroupError::Stopped);
+            }
+            if Instant::now() > until {
+                let silent = prepared.peers.iter().filter(|(_, peer)| peer.areas.is_none()).map(|(rank, _)| *rank);
+                let came = |rank: &&u32| !prepared.callers.values().any(|caller| caller == *rank);
+                let missing = silent.chain(from.iter().filter(came).copied());
+                return Err(GroupError::Missing {
+                    ranks: missing.collect(),
+                    seconds: self.options.patience.as_secs_f64(),
+                });
+            }
+            if let Some(completion) = self.next(LOOK)? {
+                self.introduce(&mut prepared, completion, until, &mut later)?;
+            }
+        }
+        self.others.extend(later);
+        Ok(prepared)
+    }
+
+    /// The next completion, those that operations of the team have left lying first.
+    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Completion>, GroupError> {
+        match self.others.pop_front() {
+            Some(completion) => Ok(Some(completion)),
+            None => Ok(self.node.wait(timeout)?),
+        }
+    }
+
+    /// Two ranks meet on a connection.
+    fn introduce(
+        &mut self,
+        prepared: &mut Prepared,
+        completion: Completion,
+        until: Instant,
+        later: &mut Vec<Completion>,
+    ) -> Result<(), GroupError> {
+        match completion {
+            Completion::Connected { connection } => {
+                self.listen(prepared, connection)?;
+                let mut words = vec![0; WORDS];
+                words[..4].copy_from_slice(&self.rank.to_be_bytes());
+                self.say(connection, words)?;
+            }
+            Completion::Accepted { connection, .. } => self.listen(prepared, connection)?,
+            Completion::Received { connection, .. } => {
+                let Some(&inbox) = prepared.inboxes.get(&connection) else { return Ok(()) };
+                let words = self.node.memory(inbox)?[..WORDS].to_vec();
+                match prepared.peers.values_mut().find(|peer| peer.connection == connection) {
+                    Some(peer) => {
+                        let (first, second) = words.split_at(16);
+                        let area = |words: &[u8]| words.first_chunk().map(|words| RemoteRegion::from_bytes(*words));
+                        peer.areas = area(first).zip(area(second)).map(|(first, second)| [first, second]);
+                    }
+                    None => {
+                        let rank = words.first_chunk().map_or(u32::MAX, |rank| u32::from_be_bytes(*rank));
+                        prepared.callers.insert(connection, rank);
+                        let mut keys = Vec::with_capacity(WORDS);
+                        for space in &prepared.spaces {
+                            let area = self.node.expose(connection, space.staging, 0..space.staged())?;
+                            keys.extend_from_slice(&area.to_bytes());
+                        }
+                        self.say(connection, keys)?;
+                    }
+                }
+            }
+            Completion::Closed { connection, reason } => {
+                let peer = prepared.peers.iter_mut().find(|(_, peer)| peer.connection == connection);
+                let Some((&rank, peer)) = peer else { return Ok(()) };
+                if !matches!(reason, Reason::NoAnswer | Reason::PeerFull) || Instant::now() > until {
+                    return Err(GroupError::Dead { rank });
+                }
+                peer.connection = self.node.connect(&self.members[rank as usize])?;
+            }
+            Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter)?,
+            Completion::Written { .. } => later.push(completion),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self, prepared: &mut Prepared, connection: Connection) -> Result<(), GroupError> {
+        let inbox = self.node.register(vec![0; WORDS]);
+        self.node.recv(connection, inbox, 0..WORDS)?;
+        prepared.inboxes.insert(connection, inbox);
+        Ok(())
+    }
+
+    fn say(&mut self, connection: Connection, words: Vec<u8>) -> Result<(), GroupError> {
+        let region = self.node.register(words);
+        self.node.send(connection, region, 0..WORDS)?;
+        Ok(())
+    }
+
+    /// Runs a prepared collective once: from the call until this rank's result is there and its buffer may change. All ranks call it
+    /// alike. `stop` is asked now and then.
+    ///
+    /// # Errors
+    /// If a connection ends: the rank at its other end is named.
+    pub fn run(&mut self, prepared: &mut Prepared, stop: &impl Fn() -> bool) -> Result<Duration, GroupError> {
+        let began = Instant::now();
+        let which = prepared.runs % 2;
+        let group = prepared.groups[which].clone();
+        let mut program = Participant::new(&group, Rank(self.rank));
+        let mut stuck = VecDeque::new();
+        for (number, bytes) in std::mem::take(&mut prepared.early) {
+            self.arrived(prepared, &mut program, number, bytes)?;
+        }
+        loop {
+            for _ in 0..stuck.len() {
+                if let Some(message) = stuck.pop_front() {
+                    self.post(prepared, message, &mut stuck)?;
+                }
+            }
+            let now = self.now();
+            while program.poll_timeout() <= now {
+                program.handle_timeout(now);
+                self.act(prepared, &mut program, &mut stuck)?;
+            }
+            self.act(prepared, &mut program, &mut stuck)?;
+            if program.is_done() {
+                prepared.runs += 1;
+                return Ok(began.elapsed());
+            }
+            if stop() {
+                return Err(GroupError::Stopped);
+            }
+            match self.next(LOOK)? {
+                Some(Completion::Written { immediate, bytes, .. }) => {
+                    if prepared.groups[which].numbers().contains(&immediate) {
+                        self.arrived(prepared, &mut program, immediate, bytes)?;
+                    } else {
+                        prepared.early.push((immediate, bytes));
+                    }
+                }
+                Some(Completion::Sent { operation, .. }) => {
+                    if let Some(message) = prepared.posted.remove(&operation) {
+                        program.handle_event(self.now(), &Event::Sent { message });
+                    }
+                }
+                Some(Completion::Closed { connection, .. }) => {
+                    let peer =
+                        prepared.peers.iter().find(|(_, peer)| peer.connection == connection).map(|(rank, _)| *rank);
+                    if let Some(rank) = peer.or_else(|| prepared.callers.get(&connection).copied()) {
+                        return Err(GroupError::Dead { rank });
+                    }
+                }
+                Some(Completion::Word { from, letter, to_all: false, .. }) => self.heed(from, &letter)?,
+                _ => {}
+            }
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        prepared: &Prepared,
+        program: &mut Participant<'_>,
+        number: u32,
+        bytes: u64,
+    ) -> Result<(), GroupError> {
+        let space = prepared.spaces.iter().find(|space| space.group.numbers().contains(&number));
+        if let Some(space) = space {
+            space.settle(&mut self.node, number)?;
+            program.handle_event(self.now(), &Event::Received { message: MessageId(number), bytes: Bytes(bytes) });
+        }
+        Ok(())
+    }
+
+    fn act(
+        &mut self,
+        prepared: &mut Prepared,
+        program: &mut Participant<'_>,
+        stuck: &mut VecDeque<(u32, Message)>,
+    ) -> Result<(), GroupError> {
+        while let Some(action) = program.poll_action(self.now()) {
+            if let Action::Post { channel, message } = action {
+                self.post(prepared, (channel.peer.0, message), stuck)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a message to a rank; it waits if its connection has no room for one more operation.
+    fn post(
+        &mut self,
+        prepared: &mut Prepared,
+        (to, message): (u32, Message),
+        stuck: &mut VecDeque<(u32, Message)>,
+    ) -> Result<(), GroupError> {
+        let number = message.id.0;
+        let which = usize::from(!prepared.groups[0].numbers().contains(&number));
+        let source = prepared.spaces[which].source(number);
+        let peer = prepared.peers.get(&to).and_then(|peer| peer.areas.map(|areas| (peer.connection, areas[which])));
+        let (Some((region, range, at)), Some((connection, area))) = (source, peer) else {
+            return Err(GroupError::Dead { rank: to });
+        };
+        match self.node.write(connection, region, range, area, at, Some(number)) {
+            Ok(operation) => {
+                prepared.posted.insert(operation, message.id);
+            }
+            Err(Error::Busy { .. }) => stuck.push_back((to, message)),
+            Err(Error::NoConnection | Error::NotConnected) => return Err(GroupError::Dead { rank: to }),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Fills the numbers in again that the result is checked against.
+    ///
+    /// # Errors
+    /// If the memory is not registered any more.
+    pub fn refill(&mut self, prepared: &Prepared) -> Result<(), GroupError> {
+        Ok(prepared.spaces[0].refill(&mut self.node)?)
+    }
+
+    /// The first byte of the result that is not what arithmetic says, after one run from fresh numbers.
+    ///
+    /// # Errors
+    /// If the memory is not registered any more.
+    pub fn first_wrong(&self, prepared: &Prepared) -> Result<Option<u64>, GroupError> {
+        Ok(prepared.spaces[0].first_wrong(&self.node)?)
+    }
+
+    /// Gives everything back. All ranks call it alike, when all have run it for the last time.
+    ///
+    /// # Errors
+    /// If memory is in use.
+    pub fn retire(&mut self, prepared: Prepared) -> Result<(), GroupError> {
+        for peer in prepared.peers.values() {
+            // It may have ended by itself.
+            let _ = self.node.close(peer.connection);
+        }
+        for connection in prepared.callers.keys() {
+            let _ = self.node.close(*connection);
+        }
+        for inbox in prepared.inboxes.into_values() {
+            let _ = self.node.deregister(inbox);
+        }
+        let [first, second] = prepared.spaces;
+        second.release(&mut self.node, false)?;
+        Ok(first.release(&mut self.node, true)?)
+    }
+}
