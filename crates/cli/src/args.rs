@@ -6,6 +6,7 @@ mod model;
 mod node;
 mod perf;
 mod run;
+mod team;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -17,8 +18,11 @@ pub(crate) use fabric::{
 };
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use node::{DoctorArgs, NodeArgs};
-pub(crate) use perf::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide};
+pub(crate) use perf::{
+    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
+};
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ReproduceArgs, RunArgs, SweepArgs};
+pub(crate) use team::TeamArgs;
 pub(crate) use wire::{Waiting, WireArgs};
 
 const ABOUT: &str =

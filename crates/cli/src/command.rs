@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod collective;
 pub(crate) mod compare;
 pub(crate) mod copy;
 pub(crate) mod doctor;
@@ -11,6 +12,7 @@ pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod showcase;
+mod team;
 mod wire;
 
 use crate::Failure;

@@ -6,7 +6,7 @@
 use crate::error::GroupError;
 use crate::space::RankSpace;
 use crate::team::Team;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use strandway_collective::{Group, Participant, Rank, Schedule};
 use strandway_proto::application::{Action, Application, Event};
@@ -90,15 +90,11 @@ impl Team {
             posted: HashMap::new(),
             groups,
         };
-        let to: Vec<u32> = schedule.sends(rank).map(|send| send.to.0).collect();
-        let mut from: Vec<u32> = schedule.receives(rank).map(|receive| receive.from.0).collect();
-        from.sort_unstable();
-        from.dedup();
+        let to: BTreeSet<u32> = schedule.sends(rank).map(|send| send.to.0).collect();
+        let from: BTreeSet<u32> = schedule.receives(rank).map(|receive| receive.from.0).collect();
         for peer in to {
-            if !prepared.peers.contains_key(&peer) {
-                let connection = self.node.connect(&self.members[peer as usize])?;
-                prepared.peers.insert(peer, Peer { connection, areas: None });
-            }
+            let connection = self.node.connect(&self.members[peer as usize])?;
+            prepared.peers.insert(peer, Peer { connection, areas: None });
         }
         let until = Instant::now() + self.options.patience;
         let known = |prepared: &Prepared| {

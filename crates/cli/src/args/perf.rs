@@ -1,8 +1,9 @@
 //! What `strandway perf` is asked with.
 
-use super::WireArgs;
+use super::{TeamArgs, WireArgs};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
+use strandway_proto::Rate;
 
 pub(super) const PERF_EXAMPLES: &str = "\
 A plane is a local address and the way from it to an address of the other host. Give both sides the same number of
@@ -40,6 +41,86 @@ Columns:
   back       payload that came from the server (--bidirectional)
   EVs        paths in use on each plane, if the profile keeps a list of them (mrc)";
 
+const COLLECTIVE_EXAMPLES: &str = "\
+Start it once for each rank, with the same rank file and the same options. A rank file has a line for each rank: the addresses of its
+node, plane by plane, with commas between them; with --node names of the fabric's hosts, too. Behind # is a comment.
+
+  [fd00:1::1]:47950,[fd00:2::1]:47950      # rank 0
+  [fd00:1::2]:47950,[fd00:2::2]:47950      # rank 1
+
+The rank is --rank, or what torchrun, Open MPI, MPICH or Slurm have set (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID). Rank 0
+prints, in the columns of nccl-tests: size in bytes, elements, time in microseconds, algorithm and bus bandwidth in GB/s, wrong results.
+A time is rank 0's, from its call until its buffer may change.
+
+Examples:
+  strandway perf collective all-reduce --ranks ranks --key key --rank 0          and alike for the other ranks
+  strandway perf collective all-gather --algorithm ring --ranks ranks --key key -b 1K -e 64M -f 4
+Between the hosts of a fabric of namespaces (see strandway fabric), where switches copy multicast:
+  seq -f 'h%.0f' 0 15 > ranks
+  for i in $(seq 0 15); do
+    strandway fabric exec h$i -- strandway perf collective all-gather --node /run/strandway/sw/h$i.toml --ranks ranks --rank $i &
+  done; wait";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfCollectiveArgs {
+    /// all-reduce, all-gather, reduce-scatter, broadcast or all-to-all
+    pub(crate) collective: CollectiveName,
+    /// The rank file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ranks: PathBuf,
+    /// Our line of the rank file, counted from 0
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+    /// all-reduce: ring or halving-doubling; all-gather: multicast, ring, recursive-doubling or linear; reduce-scatter: ring;
+    /// broadcast: multicast; all-to-all: windowed [default: the first of each]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// The first size; K, M and G stand for powers of 1024
+    #[arg(long, short = 'b', value_name = "BYTES", default_value = "1K", value_parser = size)]
+    pub(crate) begin: u64,
+    /// The last size
+    #[arg(long, short = 'e', value_name = "BYTES", default_value = "16M", value_parser = size)]
+    pub(crate) end: u64,
+    /// Each size is the one before times this
+    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    pub(crate) factor: u64,
+    /// Runs of each size that count
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iterations: u32,
+    /// Runs before them
+    #[arg(long, short, value_name = "N", default_value_t = 2)]
+    pub(crate) warmup: u32,
+    /// Do not check results
+    #[arg(long)]
+    pub(crate) no_check: bool,
+    /// The rank that broadcasts
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub(crate) root: u32,
+    #[command(flatten)]
+    pub(crate) team: TeamArgs,
+    #[command(flatten)]
+    pub(crate) wire: WireArgs,
+    /// The protocol of messages: uec, mrc, ... (see `strandway explain`) [default: uec, or the node file's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Rate at which a rank receives, all planes together, such as 1Gbps: roots of a multicast send no faster [default: 40 Gb/s, or the
+    /// node file's]
+    #[arg(long, value_name = "RATE", value_parser = strandway_lab::parse_rate)]
+    pub(crate) rate: Option<Rate>,
+    /// Write the figures as JSON; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum CollectiveName {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    Broadcast,
+    AllToAll,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfArgs {
     #[command(subcommand)]
@@ -53,6 +134,9 @@ pub(crate) enum PerfSide {
     /// Measure against a server
     #[command(after_help = PERF_COLUMNS)]
     Client(PerfClientArgs),
+    /// Measure a collective among ranks, one process for each: all-reduce, all-gather, reduce-scatter, broadcast, all-to-all
+    #[command(after_help = COLLECTIVE_EXAMPLES)]
+    Collective(PerfCollectiveArgs),
 }
 
 /// The settings that both sides of a measurement must share, and their addresses.

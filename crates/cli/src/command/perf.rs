@@ -20,6 +20,7 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
     match &args.side {
         PerfSide::Server(args) => server(args),
         PerfSide::Client(args) => client(args),
+        PerfSide::Collective(args) => super::collective::collective(args),
     }
 }
 

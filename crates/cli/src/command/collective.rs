@@ -1,0 +1,191 @@
+//! `strandway perf collective`.
+
+use super::{team, wire};
+use crate::Failure;
+use crate::args::{CollectiveName, PerfCollectiveArgs};
+use crate::outputs::{Outputs, Wanted};
+use crate::progress;
+use strandway_collective::Algorithm;
+use strandway_group::bench::{Bench, Row, Way};
+use strandway_group::{Team, What};
+use strandway_lab::NodeFile;
+use strandway_udp::Node;
+
+/// Transfers of a rank under way at once in an all-to-all: ours, as in scenarios.
+const WINDOW: u32 = 8;
+
+pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
+    let way = way(args)?;
+    let node_file = args.wire.node.as_deref().map(NodeFile::load).transpose()?;
+    let ranks = team::rank_file(&args.ranks, node_file.as_ref())?;
+    let rank = team::rank(args.rank)?;
+    let Some(ours) = ranks.get(rank as usize).cloned() else {
+        let count = ranks.len();
+        return Err(Failure::Usage(format!(
+            "--rank {rank}: {} has {count} ranks, counted from 0",
+            args.ranks.display()
+        )));
+    };
+    if let Way::Multicast(What::Broadcast { root }) = way
+        && root as usize >= ranks.len()
+    {
+        return Err(Failure::Usage(format!("--root {root}: there are {} ranks, counted from 0", ranks.len())));
+    }
+    let (mut config, _) = wire::config(&args.wire, args.profile.as_deref(), || Ok(ours), team::PORT)?;
+    config.rate = args.rate.unwrap_or(config.rate);
+    let options = team::options(&args.team, &config)?;
+    let inputs = [wire::inputs(&args.wire), vec![args.ranks.clone()]].concat();
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &inputs)?;
+    let (profile, payload) = (config.profile.name.clone(), config.payload);
+    let node = Node::bind(config)?;
+    let count = ranks.len();
+    let mut formed = Team::form(node, rank, ranks, options, &progress::interrupted)?;
+    let planes = formed.multicast_planes();
+    if let (Way::Multicast(_), 0) = (way, planes) {
+        return Err(Failure::Run(
+            "no plane carries multicast between all ranks: take --algorithm ring, or let the network copy for the team"
+                .into(),
+        ));
+    }
+    if rank == 0 {
+        outputs.show(&head(args, way, count, planes, &profile));
+    }
+    let bench = Bench {
+        way,
+        first: args.begin,
+        last: args.end,
+        factor: args.factor,
+        warmup: args.warmup,
+        runs: args.iterations,
+        check: !args.no_check,
+    };
+    let mut rows = Vec::new();
+    let before = formed.node().plane_counters();
+    bench.run(&mut formed, &progress::interrupted, |row| {
+        if rank == 0 {
+            outputs.show(&line(way, row, args.root));
+        }
+        rows.push(*row);
+    })?;
+    let sent = |counters: &[strandway_udp::PlaneCounters]| counters.iter().map(|plane| plane.sent_bytes).sum::<u64>();
+    let bytes = sent(&formed.node().plane_counters()) - sent(&before);
+    let wrong = rows.iter().filter(|row| row.right == Some(false)).count();
+    outputs.json(|| json(args, way, (count, rank, planes), (&profile, payload), &rows, bytes))?;
+    if wrong > 0 {
+        return Err(Failure::Run(format!(
+            "rank {rank}: {wrong} size(s) with a wrong result: this is a defect of ours"
+        )));
+    }
+    Ok(())
+}
+
+fn way(args: &PerfCollectiveArgs) -> Result<Way, Failure> {
+    let names: &[(&str, Way)] = match args.collective {
+        CollectiveName::AllReduce => &[
+            ("ring", Way::Messages(Algorithm::RingAllReduce)),
+            ("halving-doubling", Way::Messages(Algorithm::HalvingDoubling)),
+        ],
+        CollectiveName::AllGather => &[
+            ("multicast", Way::Multicast(What::AllGather)),
+            ("ring", Way::Messages(Algorithm::RingAllGather)),
+            ("recursive-doubling", Way::Messages(Algorithm::RecursiveDoubling)),
+            ("linear", Way::Messages(Algorithm::LinearAllGather)),
+        ],
+        CollectiveName::ReduceScatter => &[("ring", Way::Messages(Algorithm::RingReduceScatter))],
+        CollectiveName::Broadcast => &[("multicast", Way::Multicast(What::Broadcast { root: args.root }))],
+        CollectiveName::AllToAll => &[("windowed", Way::Messages(Algorithm::AllToAll { window: WINDOW }))],
+    };
+    let Some(wanted) = &args.algorithm else { return Ok(names[0].1) };
+    names.iter().find(|(name, _)| name == wanted).map(|(_, way)| *way).ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        Failure::Usage(format!("--algorithm {wanted}: this collective has {}", known.join(", ")))
+    })
+}
+
+fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile: &str) -> String {
+    let how = match way {
+        Way::Multicast(_) => format!("multicast on {} plane(s)", planes.count_ones()),
+        Way::Messages(_) => format!("{} of messages, profile {profile}", way.name()),
+    };
+    format!(
+        "# {} of {ranks} ranks, {how}, {} run(s) of each size after {}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9} {:>7}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9}\n",
+        way.collective().name(),
+        args.iterations,
+        args.warmup,
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "(B)",
+        "(elements)",
+        "",
+        "",
+        "",
+        "(us)",
+        "(GB/s)",
+        "(GB/s)"
+    )
+}
+
+fn line(way: Way, row: &Row, root: u32) -> String {
+    let (redop, root) = match way {
+        Way::Messages(algorithm) => match algorithm.collective().name() {
+            "allreduce" | "reducescatter" => ("sum", "-1".to_string()),
+            _ => ("none", "-1".to_string()),
+        },
+        Way::Multicast(What::Broadcast { .. }) => ("none", root.to_string()),
+        Way::Multicast(What::AllGather) => ("none", "-1".to_string()),
+    };
+    // Sums are of 32-bit numbers where messages allow; what is only moved is bytes.
+    let (count, kind) = if redop == "sum" { (row.size / 4, "float") } else { (row.size, "int8") };
+    let wrong = row.right.map_or("N/A", |right| if right { "0" } else { "wrong" });
+    format!(
+        " {:>13} {count:>12} {kind:>8} {redop:>7} {root:>5} {:>11.1} {:>9.3} {:>9.3} {wrong:>7}\n",
+        row.size,
+        row.mean.as_secs_f64() * 1e6,
+        row.algorithm_gbs,
+        row.bus_gbs
+    )
+}
+
+fn json(
+    args: &PerfCollectiveArgs,
+    way: Way,
+    (ranks, rank, planes): (usize, u32, u32),
+    (profile, payload): (&str, u32),
+    rows: &[Row],
+    sent_bytes: u64,
+) -> String {
+    let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+    let row = |row: &Row| {
+        serde_json::json!({
+            "size": row.size,
+            "time_us": { "mean": us(row.mean), "min": us(row.min), "p50": us(row.p50), "max": us(row.max) },
+            "algorithm_gbs": row.algorithm_gbs,
+            "bus_gbs": row.bus_gbs,
+            "right": row.right,
+        })
+    };
+    let object = serde_json::json!({
+        "format": 1,
+        "kind": "collective",
+        "collective": way.collective().name(),
+        "algorithm": way.name(),
+        "ranks": ranks,
+        "rank": rank,
+        "multicast_planes": planes,
+        "profile": profile,
+        "payload": payload,
+        "protection": args.wire.protection.name(),
+        "iterations": args.iterations,
+        "warmup": args.warmup,
+        "sent_bytes": sent_bytes,
+        "sizes": rows.iter().map(row).collect::<Vec<_>>(),
+    });
+    format!("{object:#}\n")
+}

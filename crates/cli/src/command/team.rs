@@ -1,0 +1,93 @@
+//! Teams as command lines describe them: who the ranks are, and how they multicast.
+
+use super::wire;
+use crate::Failure;
+use crate::args::TeamArgs;
+use std::net::SocketAddrV6;
+use std::path::Path;
+use strandway_group::{GroupError, Options};
+use strandway_lab::NodeFile;
+use strandway_udp::{Config, Routes};
+
+/// Where a rank's node listens unless its address says otherwise; from the dynamic range, ours.
+pub(super) const PORT: u16 = 47_950;
+
+/// The variables in which launchers tell a process its rank: ours, torchrun's, Open MPI's, MPICH's, Slurm's.
+const RANKS: [&str; 5] = ["STRANDWAY_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Failure {
+        match error {
+            GroupError::Config(said) => Failure::Usage(said),
+            GroupError::Node(error) => error.into(),
+            other => Failure::Run(other.to_string()),
+        }
+    }
+}
+
+/// Reads a rank file: the addresses of each rank, plane by plane. With a node file, lines may name hosts of its fabric.
+pub(super) fn rank_file(path: &Path, file: Option<&NodeFile>) -> Result<Vec<Vec<SocketAddrV6>>, Failure> {
+    let wrong = |what: String| Failure::Usage(format!("--ranks {}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{error}; write a line for each rank")))?;
+    let mut ranks = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if line.is_empty() {
+            continue;
+        }
+        let names: Vec<String> =
+            line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).map(String::from).collect();
+        let addresses = one(&names, file).map_err(|failure| match failure {
+            Failure::Usage(said) => wrong(format!("line {number}: {said}")),
+            other => other,
+        })?;
+        ranks.push(addresses);
+    }
+    match ranks.len() {
+        0 => Err(wrong("it has no ranks: write a line for each, such as [fd00:1::1]:47950,[fd00:2::1]:47950".into())),
+        1..=65_536 => Ok(ranks),
+        many => Err(wrong(format!("{many} ranks: 65,536 are the most"))),
+    }
+}
+
+/// The addresses of a node: by name where a node file knows it.
+pub(super) fn one(names: &[String], file: Option<&NodeFile>) -> Result<Vec<SocketAddrV6>, Failure> {
+    match (file, names) {
+        (Some(file), [_]) => wire::peer(file, names, PORT),
+        _ => wire::addresses(names, PORT),
+    }
+}
+
+/// Our rank: what the command line says, or else a launcher.
+pub(super) fn rank(given: Option<u32>) -> Result<u32, Failure> {
+    if let Some(rank) = given {
+        return Ok(rank);
+    }
+    let told = RANKS.iter().find_map(|name| std::env::var(name).ok().map(|value| (name, value)));
+    let Some((name, value)) = told else {
+        return Err(Failure::Usage(format!("which rank is this? Give --rank N, or set one of {}", RANKS.join(", "))));
+    };
+    value
+        .parse()
+        .map_err(|_| Failure::Usage(format!("{name} is \"{value}\", which is no rank: set it to 0, 1, 2, ...")))
+}
+
+/// How the team multicasts.
+pub(super) fn options(args: &TeamArgs, config: &Config) -> Result<Options, Failure> {
+    if !(0.01..=1.0).contains(&args.pace) {
+        return Err(Failure::Usage(format!("--pace {}: take a share from 0.01 to 1", args.pace)));
+    }
+    let trees = match &config.routes {
+        Routes::Srv6 { clos, .. } => clos.paths_between_t0s(),
+        Routes::Addresses | Routes::SourcePorts(_) => 1,
+    };
+    Ok(Options {
+        team: args.team,
+        port: args.group_port,
+        trees: args.trees.unwrap_or(trees),
+        patience: args.patience,
+        pace: args.pace,
+        no_multicast: args.no_multicast,
+        ..Options::new(config.rate)
+    })
+}
