@@ -94,6 +94,43 @@ fn every_kind_of_failure_hits_what_it_names_and_heals() {
     assert!(said(&fabric.run(&["fail", "loss:p0"])).contains("how much is to be lost"));
 }
 
+#[test]
+fn switches_copy_for_teams_that_are_made_and_listed_by_hand() {
+    let Some(fabric) = Fabric::up() else { return };
+    let rows = |team: i64| {
+        let rows = fabric.probe_copies().into_iter().filter(|row| row[0] == team);
+        rows.map(|[_, plane, tree, refused, wanted, arrived]| (plane, tree, refused, wanted, arrived))
+            .collect::<Vec<_>>()
+    };
+    let trees = |wanted: i64| [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(plane, tree)| (plane, tree, 0, wanted, wanted));
+    assert_eq!(rows(0), trees(12));
+    assert!(fabric.good(&["group", "7", "host0,h3"]).contains("switches copy for team 7"));
+    assert!(fabric.good(&["group", "7", "h3,h0"]).contains("already"));
+    assert_eq!(rows(7), trees(2));
+    assert!(
+        fabric.good(&["group"]).contains("team 7 (h0 h3): ff1e::8000:7 to ff1e::8401:7"),
+        "{}",
+        fabric.good(&["group"])
+    );
+    assert!(fabric.good(&["status"]).contains("multicast teams (2 trees in each plane): 0 (h0 h1 h2 h3), 7 (h0 h3)"));
+    // A failure hits copies: their number, the exit status, and the table say so.
+    fabric.good(&["fail", "spine1.p0"]);
+    assert_eq!(rows(7)[..2], [(0, 0, 0, 2, 2), (0, 1, 0, 2, 0)]);
+    let probed = fabric.run(&["status", "--probe"]);
+    assert!(probed.status.code() == Some(3) && said(&probed).contains("did not arrive"), "{}", said(&probed));
+    fabric.good(&["heal"]);
+    assert!(fabric.good(&["group", "7", "--remove"]).contains("any more"));
+    assert!(fabric.good(&["group", "7", "--remove"]).contains("there was no team 7"));
+    for (arguments, problem) in [
+        (&["group", "0", "h0,h1"][..], "was built with the fabric"),
+        (&["group", "7"], "name its hosts, say h0,h1, or pass --remove"),
+        (&["group", "7", "h0"], "two hosts or more"),
+    ] {
+        let output = fabric.run(arguments);
+        assert!(!output.status.success() && said(&output).contains(problem), "{arguments:?}: {}", said(&output));
+    }
+}
+
 /// Sends from one host to another with real checksums, as a wire would see them, and prints how many arrived and at
 /// which address.
 const SENDER: &str = r#"

@@ -52,6 +52,14 @@ fn long_links_stand_with_their_fabric_and_end_with_it() {
         assert!(number("taken") >= Some(2) && number("taken") == number("delivered"), "{line}");
         assert_eq!((number("lost"), number("dropped"), number("failed")), (Some(0), Some(0), Some(0)), "{line}");
     }
+    // Copies of multicast take the same line: one each way for the two hosts of the other site, per cast.
+    let taken = |status: &Value| [0, 1].map(|way| status["lines"][0]["ways"][way]["taken"].as_u64().expect("a count"));
+    let before = taken(&fabric.status(&[]));
+    for [team, _, _, refused, wanted, arrived] in fabric.probe_copies() {
+        assert_eq!((team, refused, arrived), (0, 0, wanted));
+    }
+    let after = taken(&fabric.status(&[]));
+    assert!(after[0] > before[0] + 2 && after[1] > before[1] + 2, "{before:?} {after:?}");
     assert!(fabric.good(&["up", LONG_LINK]).contains("is up already"));
     fabric.good(&["down"]);
     fabric.assert_gone();

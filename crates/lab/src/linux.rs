@@ -9,10 +9,10 @@ mod nodes;
 pub use live::live;
 pub use nodes::{PORT, node_file, up};
 pub use strandway_namespaces::{
-    FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking, Moment,
+    Copied, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking, Moment,
     NAMESPACES_MAX, Node, PLANES_MAX, Place, Port, PortStatus, Probed, RATE_MAX, Running, Status, Step, T1Status,
-    Target, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after, enter, fail, failed_lines,
-    feasible, heal, is_carried, line, moments, names, probe, status,
+    TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after, enter, fail,
+    failed_lines, feasible, heal, is_carried, line, moments, names, probe, probe_copies, set_team, status, teams,
 };
 
 use crate::problem::Problems;
@@ -150,6 +150,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         notes: notes(&scenario, &experiment, options),
         lines: lines_of(&experiment.plan, options.unshaped, reorder),
         ways: ways(&experiment, node_rate),
+        teams: Team::of_groups(shape.hosts as u16, &experiment.plan.multicast),
     };
     // What the limits above let through fits micro segments.
     let clos = fabric.clos();

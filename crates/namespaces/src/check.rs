@@ -7,6 +7,10 @@ use crate::run::{carry_out, run};
 use crate::steps::{Step, Tool};
 use serde::Serialize;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How often this process has tried things out.
+static CHECKS: AtomicU32 = AtomicU32::new(0);
 
 /// One thing that fabrics need or can use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +36,10 @@ struct Feature {
     remedy: &'static str,
 }
 
-const FEATURES: [Feature; 5] = [
+/// What switches need to copy multicast.
+const COPIES: [&str; 2] = ["filters where packets come in (clsact)", "copies of multicast (u32, mirred)"];
+
+const FEATURES: [Feature; 6] = [
     Feature {
         what: "veth",
         tool: Tool::Ip,
@@ -55,43 +62,59 @@ const FEATURES: [Feature; 5] = [
         remedy: "use a kernel with CONFIG_NET_SCH_TBF, or build with --unshaped",
     },
     Feature {
-        what: "a place for random loss (clsact)",
+        what: COPIES[0],
         tool: Tool::Tc,
         line: "qdisc add dev vb clsact",
         needed: false,
-        remedy: "use a kernel with CONFIG_NET_SCH_INGRESS; all but fail loss:... works without",
+        remedy: "use a kernel with CONFIG_NET_SCH_INGRESS; without it no link fails and no switch copies multicast",
     },
     Feature {
-        what: "random loss (bpf filter)",
+        what: "silent failures and random loss (bpf filter)",
         tool: Tool::Tc,
-        line: "filter add dev vb ingress pref 1 handle 1 protocol ipv6 bpf bytecode '1,6 0 0 0' da",
+        line: "filter add dev vb ingress pref 1 handle 1 protocol ipv6 bpf bytecode '1,6 0 0 4294967295' da",
         needed: false,
-        remedy: "use a kernel with CONFIG_NET_CLS_BPF; all but fail loss:... works without",
+        remedy: "use a kernel with CONFIG_NET_CLS_BPF; without it only hosts' own ports fail, and rates",
+    },
+    Feature {
+        what: COPIES[1],
+        tool: Tool::Tc,
+        line: "filter add dev vb ingress pref 2 protocol ipv6 u32 match ip6 dst ff1e::8000:0/128 \
+               action mirred egress mirror dev va pipe action mirred egress redirect dev va",
+        needed: false,
+        remedy: "use a kernel with CONFIG_NET_CLS_U32 and CONFIG_NET_ACT_MIRRED; without them no switch copies multicast",
     },
 ];
 
 /// Where a kernel that can load programs for its own structures keeps their types.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// The fabric as this machine can build it: without ECN and trimming where something that they need is missing. A note says
-/// what, and how to get it.
+/// The fabric as this machine can build it: without copies of multicast, or without ECN and trimming, where something that these need is
+/// missing. A note says what, and how to get it.
 #[must_use]
-pub fn feasible(fabric: LinuxFabric) -> LinuxFabric {
-    if !fabric.has_program() {
+pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
+    let findings = look(fabric.has_program());
+    let missing: Vec<&Finding> = findings.iter().filter(|finding| !finding.works).collect();
+    if missing.iter().any(|finding| finding.needed) {
+        // Nothing can be built, and whoever tries is told.
         return fabric;
     }
-    let missing = check().into_iter().find(|finding| !finding.works);
-    match missing {
-        Some(finding) if !finding.needed => {
-            fabric.without_program(&format!("{}: {}; {}", finding.what, finding.said, finding.remedy))
-        }
-        // All is there; or nothing can be built, and whoever tries is told.
+    let why = |finding: &Finding| format!("{}: {}; {}", finding.what, finding.said, finding.remedy);
+    if let Some(finding) = missing.iter().find(|finding| COPIES.contains(&finding.what)) {
+        fabric = fabric.without_copies(&why(finding));
+    }
+    match missing.iter().find(|finding| finding.what != COPIES[1]) {
+        Some(finding) if fabric.has_program() => fabric.without_program(&why(finding)),
         _ => fabric,
     }
 }
 
 /// Tries everything out, in a namespace that is gone afterwards.
 pub fn check() -> Vec<Finding> {
+    look(true)
+}
+
+/// The same, on request without what only marking, trimming and losses in bursts need.
+fn look(programs: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (what, program, remedy) in [
         ("command ip", "ip", "install iproute2, 6.1 or later"),
@@ -109,7 +132,9 @@ pub fn check() -> Vec<Finding> {
     if findings.iter().any(|finding| !finding.works) {
         return findings;
     }
-    let space = format!("strandway-check-{}", std::process::id());
+    // Several threads of a process may try at once.
+    let count = CHECKS.fetch_add(1, Ordering::Relaxed);
+    let space = format!("strandway-check-{}-{count}", std::process::id());
     let attempt = |namespace: Option<&String>, tool: Tool, line: &str| {
         carry_out(&Step { namespace: namespace.cloned(), tool, lines: vec![line.to_string()] })
     };
@@ -141,7 +166,9 @@ pub fn check() -> Vec<Finding> {
         let (what, needed, remedy) = (feature.what, feature.needed, feature.remedy);
         findings.push(Finding { what, works: tried.is_ok(), needed, said, remedy });
     }
-    findings.extend(program(&space));
+    if programs {
+        findings.extend(program(&space));
+    }
     let whole = whole_frames(&space, &["vb"]);
     let made = carry_out(&whole);
     findings.push(Finding {

@@ -2,6 +2,7 @@
 
 use crate::line::Line;
 use crate::state::FOLDER;
+use crate::teams::Team;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strandway_fabric::datagram;
@@ -67,6 +68,9 @@ pub struct LinuxFabric {
     /// How far sites are from each other and their hosts among themselves; empty for a fabric that is one place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<Way>,
+    /// The multicast teams that switches copy for: that of all hosts, and the scenario's. Empty where they cannot copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<Team>,
 }
 
 /// The way between hosts of two sites, or of one.
@@ -156,6 +160,15 @@ pub struct Port {
     pub plane: u8,
 }
 
+/// What a switch calls its port to this neighbour.
+pub(crate) fn port_to(peer: Node) -> String {
+    match peer {
+        Node::Host(h) => format!("h{h}"),
+        Node::T0(_, i) => format!("d{i}"),
+        Node::T1(_, j) => format!("u{j}"),
+    }
+}
+
 impl LinuxFabric {
     /// Its addresses.
     pub fn clos(&self) -> Clos {
@@ -212,6 +225,15 @@ impl LinuxFabric {
         self
     }
 
+    /// The same with switches that do not copy multicast; why, for people.
+    #[must_use]
+    pub fn without_copies(mut self, why: &str) -> LinuxFabric {
+        if !std::mem::take(&mut self.teams).is_empty() {
+            self.notes.push(format!("multicast: off, {why}"));
+        }
+        self
+    }
+
     /// The folder that it is remembered in.
     pub(crate) fn folder(&self) -> String {
         format!("{FOLDER}/{}", self.name)
@@ -224,6 +246,7 @@ impl LinuxFabric {
 
     /// The ports of a node, those to hosts first.
     pub fn ports(&self, node: Node) -> Vec<Port> {
+        let clos = self.clos();
         let port = |name: String, peer: Node, plane: u8| Port { node, name, peer, plane };
         match node {
             Node::Host(h) => {
@@ -231,12 +254,13 @@ impl LinuxFabric {
                 (0..self.planes).map(|p| port(format!("p{p}"), Node::T0(p, t0), p)).collect()
             }
             Node::T0(p, i) => {
-                let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i);
-                let down = below.map(|h| port(format!("h{h}"), Node::Host(h), p));
-                down.chain(self.clos().t1s_of(i).map(|j| port(format!("u{j}"), Node::T1(p, j), p))).collect()
+                let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i).map(Node::Host);
+                let peers = below.chain(clos.t1s_of(i).map(|j| Node::T1(p, j)));
+                peers.map(|peer| port(port_to(peer), peer, p)).collect()
             }
             Node::T1(p, j) => {
-                self.clos().t0s_of(j, self.t0s()).map(|i| port(format!("d{i}"), Node::T0(p, i), p)).collect()
+                let below = clos.t0s_of(j, self.t0s()).map(|i| Node::T0(p, i));
+                below.map(|peer| port(port_to(peer), peer, p)).collect()
             }
         }
     }
@@ -272,6 +296,7 @@ impl LinuxFabric {
             ("profile", a.profile.clone(), b.profile.clone()),
             ("long links", format!("{}", a.lines.len()), format!("{}", b.lines.len())),
             ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
+            ("multicast teams", format!("{}", a.teams.len()), format!("{}", b.teams.len())),
         ] {
             if here != there {
                 found.push(format!("{what} {here} instead of {there}"));

@@ -281,7 +281,7 @@ pub struct Failures(pub Vec<Target>);
 /// What failures mean for a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortState {
-    /// What it sends is lost, and it does not know.
+    /// What comes in is lost, and nobody knows. So it is at the other end.
     pub(crate) silent: bool,
     /// It is down and knows it.
     pub(crate) down: bool,

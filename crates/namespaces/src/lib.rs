@@ -13,6 +13,7 @@ mod run;
 mod state;
 mod status;
 mod steps;
+mod teams;
 
 pub use check::{Finding, check, feasible};
 pub use counted::links;
@@ -22,11 +23,14 @@ pub use fabric::{
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
 pub use lines::{LineStatus, carry_lines, failed_lines, is_carried, lines_of};
-pub use probe::{Probed, probe};
-pub use run::{LinuxError, Up, broken, down, down_after, enter, fail, heal, prepare, set_failures, standing, up};
+pub use probe::{Copied, Probed, probe, probe_copies};
+pub use run::{
+    LinuxError, Up, broken, down, down_after, enter, fail, heal, prepare, set_failures, set_team, standing, teams, up,
+};
 pub use state::{FOLDER, Running, folder, move_into, name_fits, names, netns};
 pub use status::{PortStatus, Status, T1Status, status};
-pub use steps::{Step, Tool, build, change};
+pub use steps::{Step, Tool, build, change, regroup};
+pub use teams::{TEAM_MAX, Team};
 
 #[cfg(test)]
 mod tests;

@@ -60,11 +60,10 @@ static long (*const store)(void *skb, u32 at, const void *from, u32 bytes, u64 f
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const load)(const void *skb, u32 at, void *to, u32 bytes) = (void *)26;
 static long (*const change_tail)(void *skb, u32 bytes, u64 flags) = (void *)38;
-static long (*const set_ce)(void *skb) = (void *)97;
 extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
 
-enum { PASS = 0, DROP = 2 };
-enum { ETHERNET = 14, IPV6 = 40, UDP = 8, PROTOCOL_UDP = 17, CE = 3 };
+enum { PASS = -1, DROP = 2 }; // PASS: other filters may follow, which copy multicast
+enum { ETHERNET = 14, IPV6 = 40, UDP = 8, PROTOCOL_UDP = 17, NOT_CAPABLE = 0, CE = 3 };
 // Classes of the port's queueing discipline: 1:10, 1:20, 1:30.
 enum { CLASS_CONTROL = 0x10010, CLASS_DATA = 0x10020, CLASS_TRIMMED = 0x10030 };
 enum { CUT_HERE = 0x7c };
@@ -99,7 +98,7 @@ static int is_marked(u32 waiting)
 SECTION("tc/port") int port(struct __sk_buff *skb)
 {
 	struct sk_buff *whole = bpf_cast_to_kern_ctx(skb);
-	u32 head, waiting;
+	u32 head, waiting, ecn;
 
 	if (load(skb, ETHERNET, &head, 4))
 		return PASS;
@@ -115,8 +114,12 @@ SECTION("tc/port") int port(struct __sk_buff *skb)
 		return redirect(skb->ifindex, 0);
 	}
 	skb->priority = CLASS_DATA;
-	if (is_marked(waiting) && (head >> 20 & 3) != CE)
-		set_ce(skb);
+	ecn = head >> 20 & CE;
+	if (is_marked(waiting) && ecn != NOT_CAPABLE && ecn != CE) {
+		// Not by the kernel's helper for it, which leaves copies of a packet alone: they share its bytes until one is written.
+		head = __builtin_bswap32(head | CE << 20);
+		store(skb, ETHERNET, &head, 4, 0);
+	}
 	return PASS;
 }
 

@@ -1,7 +1,13 @@
 //! Sends one datagram over every path between pairs of hosts and tells which arrived.
 
+mod copies;
+
+pub use copies::{Copied, probe_copies};
+
+use crate::LinuxFabric;
 use crate::run::LinuxError;
 use serde::Serialize;
+use std::time::Duration;
 
 /// What became of the datagrams over one way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,14 +32,10 @@ pub struct Probed {
 pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     use std::collections::BTreeMap;
     use std::net::SocketAddrV6;
-    use std::time::{Duration, Instant};
-
-    /// Nothing arrives any more after so long: thousands of times what a packet takes.
-    const SILENCE: Duration = Duration::from_millis(200);
+    use std::time::Instant;
 
     let fabric = crate::state::State::standing(name)?.fabric;
-    let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
-    let silence = SILENCE + Duration::from_nanos(longest);
+    let silence = silence(&fabric);
     let clos = fabric.clos();
     let sockets: Vec<_> = (0..fabric.hosts).map(|h| socket(&fabric, h)).collect::<Result<_, _>>()?;
     let port = |host: u16| sockets[usize::from(host)].local_addr().map(|a| a.port()).unwrap_or(0);
@@ -82,6 +84,12 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
         }
     }
     Ok(ways.into_values().collect())
+}
+
+/// Nothing arrives any more after so long: thousands of times what a packet takes, and the longest line's latency.
+fn silence(fabric: &LinuxFabric) -> Duration {
+    let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
+    Duration::from_millis(200) + Duration::from_nanos(longest)
 }
 
 /// The way of a probe that says it was meant for this host and came from whom it says.

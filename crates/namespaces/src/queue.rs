@@ -4,7 +4,7 @@
 //! and what was trimmed here, before data; and a program, `port.bpf.c`, that judges each packet as it joins, by the bytes
 //! that wait. The program is compiled for its numbers, into a file that is named after them.
 
-use crate::failure::Loss;
+use crate::failure::PortState;
 use crate::{LinuxFabric, Node, Port};
 use strandway_fabric::datagram::{CONTROL_DSCP, TRIMMED};
 
@@ -25,8 +25,8 @@ pub(crate) const WHOLE: u32 = 1_000_000;
 /// until control and trimmed packets ask for all but the last hundredth: the simulator leaves data nothing then.
 const SURE: [(u16, u64, u8); 3] = [(10, 49, 0), (20, 1, 1), (30, 50, 0)];
 
-/// Where losses are: one filter per port.
-const LOSSES: &str = "ingress pref 1 handle 1 protocol ipv6";
+/// Where it is decided what is lost of that which comes in: one filter per port, before those that copy multicast (`teams.rs`).
+const ARRIVALS: &str = "ingress pref 1 handle 1 protocol ipv6";
 
 /// Where the queues of what was trimmed at a port can be found among those that `tc` lists.
 pub(crate) const TRIMMED_QUEUE: &str = "30:";
@@ -67,7 +67,7 @@ impl Object {
 
     /// Loses of what comes in by a port.
     fn lose(&self, port: &str) -> String {
-        format!("filter replace dev {port} {LOSSES} bpf da obj {} sec tc/burst", self.path)
+        format!("filter replace dev {port} {ARRIVALS} bpf da obj {} sec tc/burst", self.path)
     }
 
     /// The line that makes it.
@@ -150,30 +150,34 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
     Some(Queue { first, rest, object: Some(object) })
 }
 
-/// The program that loses packets in bursts; none where they are lost one by one.
-pub(crate) fn burst(folder: &str, loss: Loss) -> Option<Object> {
-    let [none, lost] = loss.after()?.map(|probability| (probability * 4_294_967_296.0) as u64);
+/// The program that loses packets in bursts; none where nothing is lost so.
+pub(crate) fn burst(folder: &str, state: &PortState) -> Option<Object> {
+    let [none, lost] = state.loss?.after()?.map(|probability| (probability * 4_294_967_296.0) as u64);
     Some(Object::new(&format!("{folder}/burst"), &[("AFTER_NONE", none), ("AFTER_LOSS", lost)]))
 }
 
-/// Loss of what comes in at a port. Packet by packet it is a filter in classic BPF, which needs neither a compiler nor rights
-/// beyond those that namespaces need.
-pub(crate) fn loss(fabric: &LinuxFabric, port: &str, loss: Option<Loss>) -> Vec<String> {
-    let filter = |program: &str| format!("filter replace dev {port} {LOSSES} bpf bytecode '{program}' da");
+/// What becomes of that which comes in at a port. Packets are lost one by one, or all of them, by a filter in classic BPF: it needs
+/// neither a compiler nor rights beyond those that namespaces need.
+pub(crate) fn arrivals(fabric: &LinuxFabric, port: &str, state: &PortState) -> Vec<String> {
+    // What filters answer: the next filter decides (and copies); dropped and counted; gone without a trace.
+    const NEXT: u32 = u32::MAX;
+    const DROP: u32 = 2;
+    const STOLEN: u32 = 4;
+    let filter = |program: &str| format!("filter replace dev {port} {ARRIVALS} bpf bytecode '{program}' da");
     let mut lines = vec![format!("qdisc replace dev {port} clsact")];
-    let Some(loss) = loss else {
-        // The first filter makes its removal work even if there is nothing to remove.
-        lines.push(filter("1,6 0 0 0"));
-        lines.push(format!("filter del dev {port} ingress pref 1"));
-        return lines;
-    };
-    lines.push(match burst(&fabric.folder(), loss) {
-        Some(object) => object.lose(port),
-        None => {
+    match (state.silent, state.loss, burst(&fabric.folder(), state)) {
+        (true, ..) => lines.push(filter(&format!("1,6 0 0 {STOLEN}"))),
+        (false, _, Some(object)) => lines.push(object.lose(port)),
+        (false, Some(loss), None) => {
             let threshold = u64::from(loss.ppm) * u64::from(u32::MAX) / u64::from(WHOLE);
-            // Load a random word (ancillary data at -0x1000 + 56), compare, drop (2) or let pass (0).
-            filter(&format!("4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 2,6 0 0 0"))
+            // Load a random word (ancillary data at -0x1000 + 56), compare, drop or hand on.
+            lines.push(filter(&format!("4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 {DROP},6 0 0 {NEXT}")));
         }
-    });
+        (false, None, None) => {
+            // The first filter makes its removal work even if there is nothing to remove.
+            lines.push(filter(&format!("1,6 0 0 {NEXT}")));
+            lines.push(format!("filter del dev {port} ingress pref 1"));
+        }
+    }
     lines
 }

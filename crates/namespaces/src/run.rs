@@ -5,7 +5,8 @@ use crate::failure::{Failures, Target};
 use crate::lines;
 use crate::queue::PROGRAM;
 use crate::state::{self, Running, State, folder, netns};
-use crate::steps::{Step, Tool, build, change};
+use crate::steps::{Step, Tool, build, change, regroup};
+use crate::teams::{TEAM_MAX, Team};
 use crate::{LinuxFabric, Node};
 use std::fmt;
 use std::fs;
@@ -67,7 +68,7 @@ pub fn up(
             "a namespace {space} is there already and no fabric is known to own it; remove it ({down}) or choose another --name"
         )));
     }
-    let mut state = State { complete: false, failures: Vec::new(), fabric: fabric.clone() };
+    let mut state = State { complete: false, failures: Vec::new(), fabric: fabric.clone(), teams: Vec::new() };
     let built = state.save().and_then(|()| {
         for step in build(fabric) {
             if interrupted() {
@@ -203,6 +204,55 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
         carry_out(&step)?;
     }
     state.failures = to.0.iter().map(Target::to_string).collect();
+    state.save()?;
+    Ok(true)
+}
+
+/// A fabric that is up, and the multicast teams that its switches copy for.
+///
+/// # Errors
+/// If there is no such fabric.
+pub fn teams(name: &str) -> Result<(LinuxFabric, Vec<Team>), LinuxError> {
+    let state = State::standing(name)?;
+    let teams = state.all_teams();
+    Ok((state.fabric, teams))
+}
+
+/// Makes switches copy for a multicast team of these hosts (`h0,h2,h3`) instead of those that it had, or for none of that number;
+/// whether that changes anything.
+///
+/// # Errors
+/// If there is no such fabric, its switches do not copy, or these are no hosts or no team of one's own.
+pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, LinuxError> {
+    State::standing(name)?;
+    let _lock = state::lock()?;
+    let mut state = State::standing(name)?;
+    let fabric = &state.fabric;
+    if fabric.teams.is_empty() {
+        let why = fabric.notes.iter().find(|note| note.starts_with("multicast:")).map_or("", |note| note.as_str());
+        return Err(LinuxError(format!("the switches of fabric `{name}` do not copy ({why})")));
+    }
+    if number > TEAM_MAX {
+        return Err(LinuxError(format!("team {number}: numbers go up to {TEAM_MAX}")));
+    }
+    if fabric.teams.iter().any(|team| team.number == number) {
+        let numbers: Vec<String> = fabric.teams.iter().map(|team| team.number.to_string()).collect();
+        return Err(LinuxError(format!(
+            "team {number} was built with the fabric, as were all of {}; choose another number",
+            numbers.join(", ")
+        )));
+    }
+    let team = hosts.map(|hosts| Team::parse(fabric, number, hosts)).transpose().map_err(LinuxError)?;
+    let others = state.teams.iter().filter(|team| team.number != number).cloned();
+    let mut teams: Vec<Team> = others.chain(team).collect();
+    teams.sort_unstable_by_key(|team| team.number);
+    if teams == state.teams {
+        return Ok(false);
+    }
+    for step in regroup(fabric, &state.teams, &teams) {
+        carry_out(&step)?;
+    }
+    state.teams = teams;
     state.save()?;
     Ok(true)
 }

@@ -3,6 +3,7 @@
 
 use crate::failure::{Failures, Target};
 use crate::run::LinuxError;
+use crate::teams::Team;
 use crate::{LinuxFabric, Node};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ pub(crate) struct State {
     /// Failures, as people write them.
     pub(crate) failures: Vec<String>,
     pub(crate) fabric: LinuxFabric,
+    /// Multicast teams that were made since it was built.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) teams: Vec<Team>,
 }
 
 impl State {
@@ -104,6 +108,11 @@ impl State {
     pub(crate) fn failures(&self) -> Result<Failures, LinuxError> {
         let parsed = self.failures.iter().map(|text| Target::parse(&self.fabric, text));
         Ok(Failures(parsed.collect::<Result<_, String>>().map_err(LinuxError)?))
+    }
+
+    /// All multicast teams.
+    pub(crate) fn all_teams(&self) -> Vec<Team> {
+        [&self.fabric.teams[..], &self.teams].concat()
     }
 }
 

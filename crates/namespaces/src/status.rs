@@ -4,6 +4,7 @@ use crate::lines::{self, LineStatus};
 use crate::queue::{TRIMMED_QUEUE, WHOLE};
 use crate::run::{LinuxError, run};
 use crate::state::State;
+use crate::teams::Team;
 use crate::{LinuxFabric, Node, Port};
 use serde::Serialize;
 use serde_json::Value;
@@ -18,6 +19,8 @@ pub struct Status {
     pub fabric: LinuxFabric,
     /// What is broken, as it was written.
     pub failures: Vec<String>,
+    /// The multicast teams that switches copy for.
+    pub teams: Vec<Team>,
     /// Every port of every node.
     pub ports: Vec<PortStatus>,
     /// What each T1 switch has received.
@@ -38,7 +41,7 @@ pub struct PortStatus {
     pub peer: String,
     /// The plane that it belongs to.
     pub plane: u8,
-    /// `up`, `down` (and it knows), or `silent` (what it sends is lost, and it does not know).
+    /// `up`, `down` (and it knows), or `silent` (its link is dead, and nobody knows).
     pub state: &'static str,
     /// Random loss of what comes in, in millionths.
     pub loss_ppm: u32,
@@ -83,7 +86,7 @@ pub struct T1Status {
 /// If it is not there or cannot be looked at.
 pub fn status(name: &str) -> Result<Status, LinuxError> {
     let state = State::standing(name)?;
-    let failures = state.failures()?;
+    let (failures, teams) = (state.failures()?, state.all_teams());
     let fabric = state.fabric;
     let (mut ports, mut t1s) = (Vec::new(), Vec::new());
     for node in fabric.nodes() {
@@ -114,7 +117,7 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
         }
     }
     let lines = lines::status(&fabric)?;
-    Ok(Status { format: 1, fabric, failures: state.failures, ports, t1s, lines })
+    Ok(Status { format: 1, fabric, failures: state.failures, teams, ports, t1s, lines })
 }
 
 /// Asks a namespace for its links, its queues, and how many packets came in marked at each port.
@@ -183,6 +186,11 @@ impl Status {
             f.queue,
             f.mtu
         ));
+        if !self.teams.is_empty() {
+            let teams: Vec<String> = self.teams.iter().map(Team::to_string).collect();
+            let trees = f.trees();
+            text.push_str(&format!("multicast teams ({trees} trees in each plane): {}\n", teams.join(", ")));
+        }
         for note in &f.notes {
             text.push_str(&format!("not as simulated: {note}\n"));
         }

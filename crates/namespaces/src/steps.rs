@@ -1,10 +1,11 @@
 //! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
 
-use crate::failure::{Failures, PortState};
+use crate::failure::Failures;
 use crate::lines::{ENDS, whole_frames};
-use crate::queue::{Object, Queue, WHOLE, burst, loss, queue};
+use crate::queue::{Object, Queue, WHOLE, arrivals, burst, queue};
+use crate::teams::{Team, disband, form};
 use crate::{LinuxFabric, Node, Port};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};
 
@@ -54,9 +55,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// A neighbour that nobody is: what is sent to it is dropped at the far end of the cable, and no one is told.
-const NOBODY: &str = "02:00:00:00:de:ad";
-
 /// Everything that makes a fabric, from nothing.
 pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     let nodes = fabric.nodes();
@@ -78,7 +76,23 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
             steps.push(in_namespace(fabric, node, Tool::Tc, lines));
         }
     }
+    steps.extend(regroup(fabric, &[], &fabric.teams));
     steps
+}
+
+/// What leads from one set of multicast teams to another one.
+pub fn regroup(fabric: &LinuxFabric, from: &[Team], to: &[Team]) -> Vec<Step> {
+    let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
+    let gone = from.iter().filter(|team| !to.contains(team)).map(|team| disband(fabric, team));
+    let new: Vec<_> = to.iter().filter(|team| !from.contains(team)).map(|team| form(fabric, team)).collect();
+    for switch in new.iter().flat_map(BTreeMap::keys) {
+        let hooks = fabric.ports(*switch).into_iter().map(|port| format!("qdisc replace dev {} clsact", port.name));
+        lines.entry(*switch).or_insert_with(|| hooks.collect());
+    }
+    for (switch, more) in gone.chain(new).flatten() {
+        lines.entry(switch).or_default().extend(more);
+    }
+    lines.into_iter().map(|(switch, lines)| in_namespace(fabric, switch, Tool::Tc, lines)).collect()
 }
 
 /// Each program once.
@@ -98,13 +112,11 @@ pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step>
             if is.down && !was.down {
                 ip.push(format!("link set {} down", port.name));
             } else if was.down && !is.down {
-                ip.extend(port_lines(fabric, &port, is));
-            } else if !is.down && was.silent != is.silent {
-                ip.push(neighbour(fabric, &port, is));
+                ip.extend(port_lines(fabric, &port));
             }
-            if was.loss != is.loss {
-                tc.extend(loss(fabric, &port.name, is.loss));
-                objects.extend(is.loss.and_then(|loss| burst(&fabric.folder(), loss)));
+            if (was.silent, was.loss) != (is.silent, is.loss) {
+                tc.extend(arrivals(fabric, &port.name, &is));
+                objects.extend(burst(&fabric.folder(), &is));
             }
             if was.share != is.share
                 && let Some(queue) = queue(fabric, &port, is.share)
@@ -201,7 +213,7 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
         }
     }
     for port in fabric.ports(node) {
-        lines.extend(port_lines(fabric, &port, PortState::default()));
+        lines.extend(port_lines(fabric, &port));
         if matches!(node, Node::T1(..)) && fabric.is_at_line(&port) {
             lines.extend(ENDS.map(|device| format!("link set {device} up")));
         }
@@ -219,15 +231,16 @@ fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
 }
 
 /// Everything about a port that is lost when it goes down.
-fn port_lines(fabric: &LinuxFabric, port: &Port, state: PortState) -> Vec<String> {
+fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
     let clos = fabric.clos();
     let name = &port.name;
+    let (own, far) = (link_local(word(&clos, port.node)), link_local(word(&clos, port.peer)));
     let mut lines = vec![
         format!("link set {name} up"),
-        format!("addr replace {}/64 dev {name} scope link nodad", link_local(word(&clos, port.node))),
-        neighbour(fabric, port, state),
+        format!("addr replace {own}/64 dev {name} scope link nodad"),
+        format!("neigh replace {far} lladdr {} dev {name} nud permanent", mac(fabric, port.peer, port.node)),
     ];
-    let via = format!("via {} dev {name} metric 100", link_local(word(&clos, port.peer)));
+    let via = format!("via {far} dev {name} metric 100");
     match port.node {
         // The first word picks the plane, hence the port.
         Node::Host(_) => {
@@ -254,13 +267,6 @@ fn port_number(fabric: &LinuxFabric, port: &Port) -> u16 {
         Node::T1(_, j) => fabric.hosts_per_t0 + j,
         Node::T0(_, i) => i,
     }
-}
-
-/// Who is at the other end; nobody, while the link is dead without anyone knowing.
-fn neighbour(fabric: &LinuxFabric, port: &Port, state: PortState) -> String {
-    let at = if state.silent { NOBODY.to_string() } else { mac(fabric, port.peer, port.node) };
-    let via = link_local(word(&fabric.clos(), port.peer));
-    format!("neigh replace {via} lladdr {at} dev {} nud permanent", port.name)
 }
 
 /// The word that a node answers to.

@@ -25,6 +25,7 @@ fn fabric() -> LinuxFabric {
         notes: Vec::new(),
         lines: Vec::new(),
         ways: Vec::new(),
+        teams: Team::of_groups(4, &[]),
     }
 }
 
@@ -158,26 +159,37 @@ fn failing_and_healing_undo_each_other_line_by_line() {
     let link = failures(&fabric, &["link:p0:t0-0:t1-1"]);
     let steps = change(&fabric, &whole, &link);
     let text: Vec<String> = steps.iter().map(|step| step.to_string().trim().to_string()).collect();
-    assert_eq!(
-        text,
-        [
-            "sw-t0-p0-0: ip neigh replace fe80::2001 lladdr 02:00:00:00:de:ad dev u1 nud permanent",
-            "sw-t1-p0-1: ip neigh replace fe80::1000 lladdr 02:00:00:00:de:ad dev d0 nud permanent",
-        ]
-    );
+    // What comes in at either end is gone without a trace (4), unicast and copies alike.
+    let stolen = |port| {
+        format!(
+            "sw-{port}: tc qdisc replace dev {dev} clsact\n\
+             sw-{port}: tc filter replace dev {dev} ingress pref 1 handle 1 protocol ipv6 bpf bytecode '1,6 0 0 4' da",
+            dev = if port == "t0-p0-0" { "u1" } else { "d0" }
+        )
+    };
+    assert_eq!(text, [stolen("t0-p0-0"), stolen("t1-p0-1")]);
     let back = change(&fabric, &link, &whole);
-    assert_eq!(back[0].lines, ["neigh replace fe80::2001 lladdr 02:00:20:01:10:00 dev u1 nud permanent"]);
+    assert_eq!(back[0].lines[2], "filter del dev u1 ingress pref 1");
     assert!(change(&fabric, &link, &link).is_empty());
 
-    // What a port loses when it goes down comes back with it, except what something else still breaks.
+    // What a port loses when it goes down comes back with it. What something else breaks stays broken.
     let port = failures(&fabric, &["port:h0:p1", "plane:p1"]);
-    assert_eq!(lines(&change(&fabric, &whole, &port), "sw-h0", Tool::Ip), ["link set p1 down"]);
+    let broken = change(&fabric, &whole, &port);
+    assert_eq!(lines(&broken, "sw-h0", Tool::Ip), ["link set p1 down"]);
+    assert_eq!(lines(&broken, "sw-h0", Tool::Tc).len(), 2);
     let healed = port.without(Some(Target::Port(0, 1)));
-    let back = lines(&change(&fabric, &port, &healed), "sw-h0", Tool::Ip);
+    let steps = change(&fabric, &port, &healed);
+    let back = lines(&steps, "sw-h0", Tool::Ip);
     assert_eq!(back[0], "link set p1 up");
-    assert!(back[2].contains("de:ad") && back[3].starts_with("route replace fcbb:bb00:1100::/40"), "{back:#?}");
-    let whole_again = lines(&change(&fabric, &healed, &whole), "sw-h0", Tool::Ip);
-    assert_eq!(whole_again, ["neigh replace fe80::1100 lladdr 02:00:11:00:30:00 dev p1 nud permanent"]);
+    assert!(
+        back[2].starts_with("neigh replace") && back[3].starts_with("route replace fcbb:bb00:1100::/40"),
+        "{back:#?}"
+    );
+    assert!(lines(&steps, "sw-h0", Tool::Tc).is_empty());
+    // A loss shows again when silence ends.
+    let both = failures(&fabric, &["loss:p0:5%", "plane:p0"]);
+    let loud = lines(&change(&fabric, &both, &both.without(Some(Target::Plane(0)))), "sw-t1-p0-0", Tool::Tc);
+    assert_eq!(loud.iter().filter(|line| line.contains("53 1 0 214748364,")).count(), 2, "{loud:?}");
 }
 
 #[test]
@@ -282,6 +294,133 @@ fn losses_in_runs_are_those_of_the_simulator_and_strike_where_they_are_said_to()
     let healed =
         lines(&change(&fabric, &failures(&fabric, &["loss:p0:2%"]), &Failures::default()), "sw-t1-p0-0", Tool::Tc);
     assert!(healed.iter().all(|line| !line.contains("del dev d0 clsact")), "{healed:?}");
+}
+
+/// The hosts that one host's cast along a tree reaches, by the lines that the switches have, and how often it crosses each T1.
+fn cast(fabric: &LinuxFabric, team: &Team, from: u16, plane: u8, tree: u16) -> (Vec<u16>, BTreeMap<Node, u32>) {
+    let copies = fabric.copies(team, plane, tree);
+    let (mut reached, mut crossed) = (Vec::new(), BTreeMap::new());
+    let mut at = vec![(Node::Host(from), Node::T0(plane, from / fabric.hosts_per_t0))];
+    while let Some((last, here)) = at.pop() {
+        match here {
+            Node::Host(host) => reached.push(host),
+            Node::T1(..) => *crossed.entry(here).or_default() += 1,
+            Node::T0(..) => {}
+        }
+        let next = copies.get(&(here, last)).into_iter().flatten();
+        at.extend(next.map(|&next| (here, next)));
+        assert!(at.len() + reached.len() < 1000, "a packet goes in circles");
+    }
+    reached.sort_unstable();
+    (reached, crossed)
+}
+
+#[test]
+fn a_cast_reaches_every_other_member_once_over_the_t1_of_its_tree() {
+    let one_t0 = LinuxFabric { hosts_per_t0: 4, ..fabric() };
+    let line = crate::line::Line {
+        name: "a".into(),
+        latency_ns: 1,
+        rate: None,
+        queue: 1,
+        loss: [crate::line::Losses::new(0.0, strandway_fabric::loss::Burst::NONE); 2],
+        reorder: None,
+        seed: 1,
+    };
+    // Three sites of two hosts, joined by two links each in both planes.
+    let sites = LinuxFabric { hosts: 6, t1s: 6, lines: vec![line; 12], ..fabric() };
+    assert_eq!([fabric().trees(), one_t0.trees(), sites.trees()], [2, 2, 2]);
+    for fabric in [fabric(), one_t0, sites] {
+        let all: Vec<u16> = (0..fabric.hosts).collect();
+        for members in [&all[..], &all[1..], &[0, 3], &[0, 1]] {
+            let team = Team { number: 7, hosts: members.to_vec() };
+            for (plane, tree) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+                for &from in members {
+                    let (reached, crossed) = cast(&fabric, &team, from, plane, tree);
+                    let others: Vec<u16> = members.iter().copied().filter(|&host| host != from).collect();
+                    assert_eq!(reached, others, "from h{from} along tree {tree} of {members:?}");
+                    let t0s: BTreeSet<u16> = members.iter().map(|host| host / fabric.hosts_per_t0).collect();
+                    let t1s = match fabric.lines.is_empty() {
+                        true => usize::from(t0s.len() > 1),
+                        false => t0s.len() - 1,
+                    };
+                    assert_eq!(crossed.len(), t1s, "{crossed:?}");
+                    let right = |node: &Node| matches!(node, Node::T1(p, j) if *p == plane && j % 2 == tree);
+                    assert!(crossed.keys().all(right) && crossed.values().all(|&count| count == 1), "{crossed:?}");
+                }
+                let (reached, _) = cast(&fabric, &Team { number: 7, hosts: vec![0, 3] }, 1, plane, tree);
+                assert_eq!(reached, Vec::<u16>::new(), "who is no member reaches nobody");
+            }
+        }
+    }
+}
+
+#[test]
+fn switches_copy_by_filters_behind_those_that_lose() {
+    let fabric = fabric();
+    let t0 = lines(&build(&fabric), "sw-t0-p1-0", Tool::Tc);
+    for line in [
+        "qdisc replace dev h1 clsact",
+        "filter add dev h1 ingress pref 2 protocol ipv6 u32 match ip6 src fcbb:bb00:3001::/128 \
+         match ip6 dst ff1e::8401:0/128 action mirred egress mirror dev h0 pipe action mirred egress redirect dev u1",
+        "filter add dev u1 ingress pref 2 protocol ipv6 u32 match ip6 dst ff1e::8401:0/128 \
+         action mirred egress mirror dev h0 pipe action mirred egress redirect dev h1",
+    ] {
+        assert!(t0.iter().any(|l| l == line), "{line} in {t0:#?}");
+    }
+    // The filter of one tree is at one uplink.
+    assert_eq!(t0.iter().filter(|l| l.contains("dev u1 ingress")).count(), 1, "{t0:#?}");
+    let pair = Team::parse(&fabric, 300, "h3, host0").expect("two hosts");
+    assert_eq!(pair, Team { number: 300, hosts: vec![0, 3] });
+    let new = regroup(&fabric, &[], std::slice::from_ref(&pair));
+    assert_eq!(
+        lines(&new, "sw-t1-p0-1", Tool::Tc)[2..],
+        [
+            "filter add dev d0 ingress pref 302 protocol ipv6 u32 match ip6 dst ff1e::8001:12c/128 action mirred egress redirect dev d1",
+            "filter add dev d1 ingress pref 302 protocol ipv6 u32 match ip6 dst ff1e::8001:12c/128 action mirred egress redirect dev d0",
+        ]
+    );
+    let gone = regroup(&fabric, std::slice::from_ref(&pair), &[]);
+    let dels = ["d0", "d1"].map(|port| format!("filter del dev {port} ingress pref 302 protocol ipv6"));
+    assert_eq!(lines(&gone, "sw-t1-p0-1", Tool::Tc), dels);
+    assert!(regroup(&fabric, &fabric.teams, &fabric.teams).is_empty());
+    for (hosts, said) in
+        [("h0,h4", "`h4` is no host; hosts are h0 to h3"), ("h0,h0", "named twice"), ("h0", "two hosts")]
+    {
+        let problem = Team::parse(&fabric, 1, hosts).expect_err(hosts);
+        assert!(problem.contains(said), "{hosts}: {problem}");
+    }
+}
+
+#[test]
+fn more_copies_than_a_filter_makes_are_shared_by_several() {
+    let fabric = LinuxFabric { hosts: 64, hosts_per_t0: 64, teams: Team::of_groups(64, &[]), ..fabric() };
+    let t0 = lines(&build(&fabric), "sw-t0-p0-0", Tool::Tc);
+    let of_h5: Vec<&String> =
+        t0.iter().filter(|l| l.contains("dev h5 ingress") && l.contains("ff1e::8000:0/")).collect();
+    let [first, second] = of_h5[..] else { panic!("{of_h5:#?}") };
+    assert_eq!([first, second].map(|line| line.matches(" action ").count()), [32, 31]);
+    assert!(first.ends_with("mirror dev h32 continue") && second.ends_with("redirect dev h63"), "{first}\n{second}");
+}
+
+#[test]
+fn the_scenarios_groups_are_teams_each_set_of_hosts_once() {
+    use strandway_fabric::Members;
+    use strandway_fabric::topology::{Level, Shape, Topology};
+    use strandway_proto::units::{Rate, Span};
+
+    let level = Level { rate: Rate::from_gbps(1), latency: Span::from_us(1) };
+    let shape = Shape { hosts: 4, planes: 2, hosts_per_leaf: 2, spines: 2, leaf_bundle: 1, pods: None };
+    let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
+    let group = |hosts: &[u32]| Members::new(&topology, hosts.iter().map(|&h| strandway_proto::HostId(h)).collect());
+    let groups = [group(&[3, 0]), group(&[0, 1, 2, 3]), group(&[0, 3]), group(&[1, 2])];
+    let fabric = LinuxFabric { teams: Team::of_groups(4, &groups), ..fabric() };
+    let teams: Vec<String> = fabric.teams.iter().map(Team::to_string).collect();
+    assert_eq!(teams, ["0 (h0 h1 h2 h3)", "1 (h0 h3)", "2 (h1 h2)"]);
+    assert_eq!(groups.each_ref().map(|group| fabric.team_of(group)), [Some(1), Some(0), Some(1), Some(2)]);
+    assert_eq!(fabric.team_of(&group(&[0, 1])), None);
+    let without = fabric.without_copies("there is no mirred");
+    assert!(without.teams.is_empty() && without.notes == ["multicast: off, there is no mirred"], "{:?}", without.notes);
 }
 
 #[test]

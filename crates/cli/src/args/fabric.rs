@@ -16,6 +16,7 @@ Examples, as root:
   strandway fabric exec h0 -- ip -6 route                    run a program on a host
   strandway fabric fail plane:p1                             break something, silently
   strandway fabric heal                                      mend everything
+  strandway fabric group 7 h0,h2,h3                          switches copy multicast for these hosts, too
   strandway fabric down                                      remove it all
 Node files for programs on the hosts: /run/strandway/NAME/h0.toml and so on.";
 
@@ -62,6 +63,23 @@ Examples:
   strandway fabric fail degrade:p0:t0-0:t1-1:10%
   strandway fabric heal loss:p0";
 
+const FABRIC_GROUP_EXAMPLES: &str = "\
+What a member sends to a group address leaves each switch once for every port behind which there are other members. A team has
+an address per plane and tree, and a tree is a spine (between sites: one of the parallel long links):
+
+  ff1e::8000:0 + plane * 400:0 + tree * 1:0 + team           all numbers in hex; ff1e::8401:7 is plane 1, tree 1, team 7
+
+`fabric up` makes team 0 of all hosts, and teams from 1 on for the scenario's multicasts. A member joins a group at the port of
+its plane (IPV6_JOIN_GROUP on p0, p1, ...), binds its own address to send, and picks the port (IPV6_MULTICAST_IF).
+What others send to the group is dropped, and so is what bears another host's source address.
+
+Examples:
+  strandway fabric group                         the teams, and their addresses
+  strandway fabric group 7 h0,h2,h3              these hosts are team 7
+  strandway fabric group 7 h0,h1                 these instead
+  strandway fabric group 7 --remove
+  strandway fabric status --probe                a datagram along every tree of every team, among others";
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FabricArgs {
     #[command(subcommand)]
@@ -83,6 +101,9 @@ pub(crate) enum FabricCommand {
     Fail(FabricFailArgs),
     /// Mend something, or everything
     Heal(FabricHealArgs),
+    /// Make switches copy multicast for a team of hosts, or list the teams
+    #[command(after_help = FABRIC_GROUP_EXAMPLES)]
+    Group(FabricGroupArgs),
     /// Run a program on a host; its exit status is passed on
     Exec(FabricExecArgs),
     /// List the fabrics that are up
@@ -153,7 +174,8 @@ pub(crate) struct FabricRunArgs {
 pub(crate) struct FabricStatusArgs {
     #[command(flatten)]
     pub(crate) fabric: FabricName,
-    /// Send a datagram over every plane and T1, between pairs of hosts, and tell which arrived; 3 as exit status if not all
+    /// Send a datagram over every plane and T1, between pairs of hosts, and along every multicast tree, and tell which arrived; 3
+    /// as exit status if not all
     #[arg(long)]
     pub(crate) probe: bool,
     /// Write all ports and counters as JSON; - for standard output
@@ -173,6 +195,20 @@ pub(crate) struct FabricFailArgs {
 pub(crate) struct FabricHealArgs {
     /// What is mended, as it was written for `fail`; everything if it is left out
     pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricGroupArgs {
+    /// The number of the team; without it, teams are listed
+    pub(crate) team: Option<u16>,
+    /// Its members, two or more, such as h0,h2,h3; they replace those that it had
+    #[arg(value_name = "HOST,HOST,...", requires = "team")]
+    pub(crate) hosts: Option<String>,
+    /// Copy for this team no more
+    #[arg(long, requires = "team", conflicts_with = "hosts")]
+    pub(crate) remove: bool,
     #[command(flatten)]
     pub(crate) fabric: FabricName,
 }

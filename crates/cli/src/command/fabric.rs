@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricRunArgs, FabricStatusArgs,
-    FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs, FabricRunArgs,
+    FabricStatusArgs, FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -17,8 +17,9 @@ use std::time::Duration;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
+use strandway_fabric::multicast::GroupAddress;
 use strandway_lab::linux::line::{Line, Losses};
-use strandway_lab::linux::{self, FOLDER, LinuxError, Options, Probed, Running, Up};
+use strandway_lab::linux::{self, Copied, FOLDER, LinuxError, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
 use strandway_sim::Control;
@@ -45,6 +46,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             print(&format!("{what} {}\n", if news { "is healed" } else { "was whole already" }));
             Ok(())
         }
+        FabricCommand::Group(args) => group(args),
         FabricCommand::Exec(args) => exec(args),
         FabricCommand::Down(args) => {
             let name = &args.fabric.name;
@@ -213,26 +215,82 @@ fn agreement(rows: &[Row]) -> String {
     )
 }
 
+/// Makes or ends a team, or lists all.
+fn group(args: &FabricGroupArgs) -> Result<(), Failure> {
+    let name = &args.fabric.name;
+    let Some(team) = args.team else {
+        let (fabric, teams) = linux::teams(name)?;
+        let mut text = String::new();
+        for team in &teams {
+            let address = |plane, tree| GroupAddress { plane, tree, team: team.number }.address();
+            let last = address(fabric.planes - 1, fabric.trees() - 1);
+            text.push_str(&format!("team {team}: {} to {last}\n", address(0, 0)));
+        }
+        print(if text.is_empty() { "the switches do not copy multicast\n" } else { &text });
+        return Ok(());
+    };
+    let hosts = if args.remove { None } else { args.hosts.as_deref() };
+    if hosts.is_none() && !args.remove {
+        return Err(Failure::Usage(format!("team {team}: name its hosts, say h0,h1, or pass --remove")));
+    }
+    let news = linux::set_team(name, team, hosts)?;
+    print(&match (hosts, news) {
+        (Some(hosts), true) => format!("switches copy for team {team}: {hosts}\n"),
+        (Some(hosts), false) => format!("team {team} was {hosts} already\n"),
+        (None, true) => format!("switches do not copy for team {team} any more\n"),
+        (None, false) => format!("there was no team {team}\n"),
+    });
+    Ok(())
+}
+
 fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
-    let probed = if args.probe { Some(linux::probe(&args.fabric.name)?) } else { None };
-    let status = linux::status(&args.fabric.name)?;
+    let (name, mut probes) = (&args.fabric.name, None);
+    if args.probe {
+        probes = Some((linux::probe(name)?, linux::probe_copies(name, 1)?));
+    }
+    let status = linux::status(name)?;
     outputs.show(&status.text());
-    if let Some(probed) = &probed {
+    if let Some((probed, copied)) = &probes {
         outputs.show(&paths(probed));
+        outputs.show(&trees(copied));
     }
     outputs.json(|| {
         let mut value = serde_json::to_value(&status).unwrap_or_default();
-        if let (Some(probed), Some(table)) = (&probed, value.as_object_mut()) {
+        if let (Some((probed, copied)), Some(table)) = (&probes, value.as_object_mut()) {
             table.insert("probed".into(), serde_json::to_value(probed).unwrap_or_default());
+            table.insert("copied".into(), serde_json::to_value(copied).unwrap_or_default());
         }
         format!("{value:#}\n")
     })?;
-    let (wanted, arrived) = probed.iter().flatten().fold((0, 0), |(w, a), p| (w + p.wanted, a + p.arrived));
+    let Some((probed, copied)) = probes else { return Ok(()) };
+    let of_paths = probed.iter().map(|p| (p.wanted, p.arrived));
+    let of_trees = copied.iter().map(|c| (c.wanted, c.arrived));
+    let (wanted, arrived) =
+        of_paths.chain(of_trees).fold((0, 0), |(w, a), (wanted, arrived)| (w + wanted, a + arrived));
     if wanted == arrived {
         return Ok(());
     }
     Err(Failure::Missed(format!("{} of {wanted} probes did not arrive", wanted - arrived)))
+}
+
+/// What became of datagrams cast to groups, a line per tree.
+fn trees(copied: &[Copied]) -> String {
+    if copied.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n{:<6} {:>5} {:>7} {:>7} {:>8} {:>8} {:>8}\n",
+        "plane", "tree", "team", "casts", "refused", "copies", "arrived"
+    );
+    for c in copied {
+        let Copied { casts, refused, wanted, arrived, .. } = c;
+        text.push_str(&format!(
+            "p{:<5} {:>5} {:>7} {casts:>7} {refused:>8} {wanted:>8} {arrived:>8}\n",
+            c.plane, c.tree, c.team
+        ));
+    }
+    text
 }
 
 /// What became of probes, a line per way.

@@ -90,6 +90,14 @@ impl Fabric {
         rows.iter().map(row).collect()
     }
 
+    /// What became of datagrams cast along each tree: `(team, plane, tree, refused, copies wanted, copies that arrived)`.
+    pub(crate) fn probe_copies(&self) -> Vec<[i64; 6]> {
+        let status = self.status(&["--probe"]);
+        let rows = status["copied"].as_array().expect("rows").clone();
+        let keys = ["team", "plane", "tree", "refused", "wanted", "arrived"];
+        rows.iter().map(|row| keys.map(|key| row[key].as_i64().expect(key))).collect()
+    }
+
     pub(crate) fn namespaces(&self) -> Vec<String> {
         let files = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
         let names = files.map(|f| f.file_name().to_string_lossy().into_owned());

@@ -53,7 +53,26 @@ fn a_rate_on_the_command_line_replaces_all_rates_and_what_follows_from_them() {
     let free = of(TWO_PLANES, &["fabric.rate=800 Gbps"], &Options { rate: None, unshaped: true, reorder: None })
         .expect("a fabric");
     assert_eq!((free.host_rate, free.uplink_rate, free.node_rate), (None, None, 10_000_000_000));
-    assert!(build(&free).iter().all(|step| step.tool != Tool::Tc));
+    assert!(build(&free).iter().flat_map(|step| &step.lines).all(|line| !shapes(line)));
+}
+
+/// Does a line for `tc` shape a port?
+fn shapes(line: &str) -> bool {
+    line.starts_with("qdisc") && line.contains(" root ")
+}
+
+#[test]
+fn multicasts_of_a_scenario_are_teams_that_switches_copy_for() {
+    let numbers = |sets: &[&str]| {
+        let all = ["workload.kind=broadcast", "fabric.hosts=8", "fabric.hosts_per_leaf=4"];
+        let fabric = of(TWO_PLANES, &[&PLAIN[..], &all, sets].concat(), &Options::default()).expect("a fabric");
+        fabric.teams.iter().map(ToString::to_string).collect::<Vec<String>>()
+    };
+    let everyone = "0 (h0 h1 h2 h3 h4 h5 h6 h7)";
+    assert_eq!(fabric().teams.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0 (h0 h1 h2 h3)"]);
+    assert_eq!(numbers(&[]), [everyone]);
+    assert_eq!(numbers(&["workload.ranks=4"]), [everyone, "1 (h0 h1 h2 h3)"]);
+    assert_eq!(numbers(&["workload.algorithm=binomial"]), [everyone]);
 }
 
 #[test]
@@ -167,7 +186,7 @@ fn two_sites_become_delay_lines_in_the_switches_between_them() {
     assert_eq!(lines(&steps, "sw-t1-p1-1", Tool::Ethtool), ["-K d1 tx off sg off tso off gso off gro off"]);
     assert_eq!(lines(&steps, "sw-t0-p1-1", Tool::Ethtool).len(), 2);
     assert_eq!(lines(&steps, "sw-t0-p1-0", Tool::Ethtool), Vec::<String>::new());
-    assert!(lines(&steps, "sw-t1-p0-0", Tool::Tc).is_empty(), "the line shapes");
+    assert!(!lines(&steps, "sw-t1-p0-0", Tool::Tc).iter().any(|line| shapes(line)), "the line shapes");
 }
 
 /// Three sites with two parallel links between each two; that between 1 and 2 is another one.

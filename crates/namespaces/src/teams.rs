@@ -1,0 +1,225 @@
+//! Multicast teams: for which hosts switches copy, along which trees, and the lines for `tc` that make them do it.
+//!
+//! A team has one group address per plane and tree ([`GroupAddress`]). A switch has a filter for it at each port by which such packets
+//! come in: it sends a copy to every port further down the tree. Trees are those of [`strandway_fabric::multicast`], walked link by link.
+
+use crate::fabric::port_to;
+use crate::faults::node;
+use crate::{LinuxFabric, Node};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use strandway_fabric::multicast::{GroupAddress, Members, Tree};
+use strandway_fabric::topology::{Level, LongLink, Shape, SitesShape};
+use strandway_fabric::{NodeId, Topology};
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Rate, Span};
+
+/// The highest number of a team: the kernel orders filters by 16-bit numbers, and the first ones are taken. Ours.
+pub const TEAM_MAX: u16 = 65_000;
+
+/// Copies that one filter makes at the most: the kernel takes 32 actions (`TCA_ACT_MAX_PRIO`).
+const COPIES_MAX: usize = 32;
+
+/// The place of team 0 among a port's filters: behind what is lost as it comes in (`queue.rs`).
+const PREFERENCE: u32 = 2;
+
+/// Hosts that switches copy packets for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Team {
+    /// Its number, as group addresses have it ([`GroupAddress::team`]).
+    pub number: u16,
+    /// Its members, rising.
+    pub hosts: Vec<u16>,
+}
+
+impl Team {
+    /// The team that all hosts of a fabric are.
+    pub const ALL: u16 = 0;
+
+    /// The teams of a fabric of `hosts` hosts on which these groups are used: that of all hosts, and one for each other set of members.
+    pub fn of_groups(hosts: u16, groups: &[Members]) -> Vec<Team> {
+        let mut teams = vec![Team { number: Team::ALL, hosts: (0..hosts).collect() }];
+        for group in groups {
+            let hosts = sorted(group);
+            if teams.iter().all(|team| team.hosts != hosts) {
+                teams.push(Team { number: teams.len() as u16, hosts });
+            }
+        }
+        teams
+    }
+
+    /// Reads members such as `h0,h2,host3`.
+    ///
+    /// # Errors
+    /// With a sentence and a remedy, if these are no team of this fabric.
+    pub fn parse(fabric: &LinuxFabric, number: u16, hosts: &str) -> Result<Team, String> {
+        let mut team = Team { number, hosts: Vec::new() };
+        for name in hosts.split(',').map(str::trim) {
+            let host = match Node::named(name) {
+                Some(Node::Host(host)) if host < fabric.hosts => host,
+                _ => return Err(format!("`{name}` is no host; hosts are h0 to h{}: write h0,h1", fabric.hosts - 1)),
+            };
+            if team.hosts.contains(&host) {
+                return Err(format!("{name} is named twice; a host is a member once"));
+            }
+            team.hosts.push(host);
+        }
+        if team.hosts.len() < 2 {
+            return Err("a team is two hosts or more; write, say, h0,h1".into());
+        }
+        team.hosts.sort_unstable();
+        Ok(team)
+    }
+}
+
+/// The members of a group by number, rising.
+fn sorted(group: &Members) -> Vec<u16> {
+    let mut hosts: Vec<u16> = group.hosts().iter().map(|host| host.0 as u16).collect();
+    hosts.sort_unstable();
+    hosts
+}
+
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("h{host}")).collect();
+        write!(f, "{} ({})", self.number, hosts.join(" "))
+    }
+}
+
+impl LinuxFabric {
+    /// The team that a multicast group of a plan is, if it was built with the fabric.
+    pub fn team_of(&self, group: &Members) -> Option<u16> {
+        let hosts = sorted(group);
+        self.teams.iter().find(|team| team.hosts == hosts).map(|team| team.number)
+    }
+
+    /// Trees of a plane: one per T1; between sites one per parallel long link.
+    pub fn trees(&self) -> u16 {
+        Tree::count(&self.topology()) as u16
+    }
+
+    /// Its shape as the simulator knows it; rates and latencies are none of its own.
+    fn topology(&self) -> Topology {
+        let level = Level { rate: Rate(1), latency: Span::from_ns(1) };
+        let hosts_per_leaf = u32::from(self.hosts_per_t0);
+        let made = if self.lines.is_empty() {
+            let spines = u32::from(self.t1s);
+            let shape = Shape {
+                hosts: u32::from(self.hosts),
+                planes: self.planes,
+                hosts_per_leaf,
+                spines,
+                leaf_bundle: 1,
+                pods: None,
+            };
+            Topology::new(shape, [level; 3], [Span::ZERO; 3])
+        } else {
+            let (sites, bundle) = (u32::from(self.t0s()), u32::from(self.clos().paths_between_t0s()));
+            let shape = SitesShape { sites, hosts_per_site: hosts_per_leaf, planes: self.planes, bundle };
+            let long = LongLink { level, queue: Bytes::ZERO };
+            Topology::of_sites(shape, level, vec![long; shape.pairs().count()], Span::ZERO)
+        };
+        made.unwrap_or_else(|what| panic!("a checked fabric has a topology: {what}"))
+    }
+
+    /// By switch, and by the neighbour that a packet of this group comes from: the neighbours that get a copy.
+    pub(crate) fn copies(&self, team: &Team, plane: u8, tree: u16) -> BTreeMap<(Node, Node), Vec<Node>> {
+        let topology = self.topology();
+        let members = Members::new(&topology, team.hosts.iter().map(|&h| HostId(u32::from(h))).collect());
+        let numbered = Tree::numbered(&topology, u32::from(tree));
+        let mut copies = BTreeMap::new();
+        for &host in &team.hosts {
+            let source = HostId(u32::from(host));
+            let mut at: Vec<(Node, NodeId)> = vec![(Node::Host(host), topology.leaf(topology.leaf_of(source), plane))];
+            while let Some((from, switch)) = at.pop() {
+                let here = known(&topology, switch);
+                let mut next = Vec::new();
+                members.copies(&topology, switch, source, numbered, |port| {
+                    let ends = topology.ends(port.link(&topology, switch)).expect("a port in use has a link");
+                    let far = known(&topology, ends.to);
+                    let mut from = here;
+                    if let (Node::T0(_, a), Node::T0(_, b)) = (here, far) {
+                        // A long link has a T1 of its own, which the simulator does without.
+                        let pair = SitesShape::pair(u32::from(a), u32::from(b)) as u16;
+                        from = Node::T1(plane, pair * self.clos().paths_between_t0s() + tree);
+                        copies.insert((from, here), vec![far]);
+                        next.push(from);
+                    } else {
+                        next.push(far);
+                    }
+                    if !matches!(far, Node::Host(_)) {
+                        at.push((from, ends.to));
+                    }
+                });
+                if !next.is_empty() {
+                    copies.insert((here, from), next);
+                }
+            }
+        }
+        copies
+    }
+}
+
+/// A node of the simulator's fabric as one of ours, which have no third tier.
+fn known(topology: &Topology, id: NodeId) -> Node {
+    node(topology, id).unwrap_or_else(|what| panic!("{what}"))
+}
+
+/// The lines that make switches copy for a team, switch by switch.
+pub(crate) fn form(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<String>> {
+    let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
+    for plane in 0..fabric.planes {
+        for tree in 0..fabric.trees() {
+            let group = GroupAddress { plane, tree, team: team.number };
+            for ((switch, from), to) in fabric.copies(team, plane, tree) {
+                lines.entry(switch).or_default().extend(filters(fabric, group, from, &to));
+            }
+        }
+    }
+    lines
+}
+
+/// The lines that end it.
+pub(crate) fn disband(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<String>> {
+    let mut places: BTreeSet<(Node, Node)> = BTreeSet::new();
+    for plane in 0..fabric.planes {
+        places.extend((0..fabric.trees()).flat_map(|tree| fabric.copies(team, plane, tree).into_keys()));
+    }
+    let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
+    for (switch, from) in places {
+        lines.entry(switch).or_default().push(format!("filter del {}", at(from, team.number)));
+    }
+    lines
+}
+
+/// Where a switch has the filters of a team for what comes from a neighbour.
+fn at(from: Node, team: u16) -> String {
+    format!("dev {} ingress pref {} protocol ipv6", port_to(from), PREFERENCE + u32::from(team))
+}
+
+/// Copies for these neighbours of what a neighbour sends to a group; of a host that is what has its own address as source.
+fn filters(fabric: &LinuxFabric, group: GroupAddress, from: Node, to: &[Node]) -> Vec<String> {
+    let source = match from {
+        Node::Host(host) => format!("match ip6 src {}/128 ", fabric.clos().host(host)),
+        _ => String::new(),
+    };
+    let head = format!("filter add {} u32 {source}match ip6 dst {}/128", at(from, group.team), group.address());
+    let last = to.len() - 1;
+    let action = |(place, peer): (usize, &Node)| {
+        let what = match place {
+            // The packet itself goes to the last one.
+            _ if place == last => "redirect",
+            _ => "mirror",
+        };
+        // A filter that is full hands the packet on to the next one, which matches as well.
+        let then = match (place + 1) % COPIES_MAX {
+            _ if place == last => "",
+            0 => " continue",
+            _ => " pipe",
+        };
+        format!(" action mirred egress {what} dev {}{then}", port_to(*peer))
+    };
+    let actions: Vec<String> = to.iter().enumerate().map(action).collect();
+    actions.chunks(COPIES_MAX).map(|chunk| format!("{head}{}", chunk.concat())).collect()
+}

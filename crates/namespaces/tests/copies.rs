@@ -1,0 +1,321 @@
+//! Multicast copies for real: switches copy for teams, copies are counted, lost, marked and cut each on its own, and failures reach
+//! them. Needs root; elsewhere every test says why it does nothing.
+
+#![cfg(target_os = "linux")]
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::sockopt::{set_ipv6_multicast_if, set_ipv6_tclass};
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use strandway_fabric::multicast::GroupAddress;
+use strandway_namespaces::{
+    Copied, LinuxFabric, Marking, Node, Status, Team, check, down, fail, heal, move_into, netns, probe, probe_copies,
+    set_team, status, teams, up,
+};
+
+/// A fabric of a name of its own, gone at the end of its test.
+struct Standing(LinuxFabric);
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let _ = down(&self.0.name);
+    }
+}
+
+/// Four hosts below two T0s and two T1s in each of two planes, changed like this, up; `None`, with the reason on standard error, where
+/// that cannot be. With `programs` its ports need more.
+fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> Option<Standing> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let needed = |what: &str| what.contains("clsact") || what.contains("u32") || what.contains("bpf filter");
+    let missing = check().into_iter().find(|f| !f.works && (f.needed || programs || needed(f.what)));
+    if let Some(finding) = missing {
+        eprintln!("skipped: {}: {}; {}", finding.what, finding.said, finding.remedy);
+        return None;
+    }
+    let name = format!("c{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let fabric = LinuxFabric {
+        name,
+        scenario: "a test".into(),
+        planes: 2,
+        hosts: 4,
+        hosts_per_t0: 2,
+        t1s: 2,
+        mtu: 9000,
+        host_rate: Some(500_000_000),
+        uplink_rate: Some(500_000_000),
+        queue: 65_536,
+        marking: None,
+        trimming: false,
+        profile: "mrc".into(),
+        payload: 4096,
+        node_rate: 1_000_000_000,
+        base_rtt_ns: 370_000,
+        notes: Vec::new(),
+        lines: Vec::new(),
+        ways: Vec::new(),
+        teams: Team::of_groups(4, &[]),
+    };
+    let standing = Standing(change(fabric));
+    let program = Path::new("there are no long links to carry");
+    up(&standing.0, &|_| String::new(), program, &|| false).unwrap_or_else(|e| panic!("{e}"));
+    Some(standing)
+}
+
+impl Standing {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Every member casts so many datagrams along every tree of every team.
+    fn cast(&self, rounds: u32) -> Vec<Copied> {
+        probe_copies(self.name(), rounds).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn status(&self) -> Status {
+        status(self.name()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn fail(&self, target: &str) {
+        assert_eq!(fail(self.name(), target), Ok(true), "{target}");
+    }
+}
+
+/// A counter of a port.
+fn port<T>(status: &Status, node: &str, port: &str, of: impl Fn(&strandway_namespaces::PortStatus) -> T) -> T {
+    let found = status.ports.iter().find(|p| p.node == node && p.port == port);
+    of(found.unwrap_or_else(|| panic!("{node} has no port {port}")))
+}
+
+#[test]
+fn without_failures_every_copy_arrives_and_with_each_those_that_it_hits_vanish() {
+    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    let whole = |fabric: &Standing, when: &str| {
+        for c in fabric.cast(1) {
+            assert_eq!((c.team, c.casts, c.refused, c.wanted, c.arrived), (0, 4, 0, 12, 12), "{when}: {c:?}");
+        }
+    };
+    whole(&fabric, "at first");
+    // What is left of a tree of a plane: casts refused, and copies that arrive, of the 12 of four casts. Below the same T0 are 4.
+    type Left = fn(u8, u16) -> (u32, u32);
+    let cases: [(&str, Left); 10] = [
+        ("link:p0:t0-0:t1-1", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
+        ("switch:p0:t1-1", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
+        // Host 2 and host 3 still hear each other.
+        ("switch:p1:t0-0", |plane, _| if plane == 1 { (0, 2) } else { (0, 12) }),
+        ("plane:p1", |plane, _| if plane == 1 { (0, 0) } else { (0, 12) }),
+        // Host 0 neither casts nor hears: it knows the one, the others do not know the other.
+        ("port:h0:p1", |plane, _| if plane == 1 { (1, 6) } else { (0, 12) }),
+        ("link:p1:h0:t0-0", |plane, _| if plane == 1 { (0, 6) } else { (0, 12) }),
+        ("loss:p0:100%", |plane, _| if plane == 0 { (0, 0) } else { (0, 12) }),
+        ("loss:p0:t0-0:t1-1:100%", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
+        // Upwards alone: two hosts are heard on the other side, the other two are not.
+        ("loss:p0:t0-0:to:t1-1:100%", |plane, tree| if (plane, tree) == (0, 1) { (0, 8) } else { (0, 12) }),
+        // One copy of each cast: those that it was made beside arrive.
+        ("loss:p0:t0-1:to:h2:100%", |plane, _| if plane == 0 { (0, 9) } else { (0, 12) }),
+    ];
+    for (target, left) in cases {
+        fabric.fail(target);
+        for c in fabric.cast(1) {
+            assert_eq!((c.refused, c.arrived), left(c.plane, c.tree), "{target}: {c:?}");
+        }
+        assert_eq!(heal(fabric.name(), Some(target)), Ok(true));
+        whole(&fabric, target);
+    }
+    // A port that was down copies again, and unicast is as it was.
+    for way in probe(fabric.name()).expect("it stands") {
+        assert_eq!(way.wanted, way.arrived, "{way:?}");
+    }
+    let lost = || fabric.status().ports.iter().map(|p| p.lost).sum::<u64>();
+    let before = lost();
+    assert!(before > 0, "random losses of 100 % were counted");
+    fabric.fail("link:p0:t0-0:t1-1");
+    fabric.cast(1);
+    for way in probe(fabric.name()).expect("it stands") {
+        let dead = way.plane == 0 && way.t1 == Some(1);
+        assert_eq!(way.arrived, if dead { 0 } else { way.wanted }, "{way:?}");
+    }
+    assert_eq!(lost(), before, "what a dead link swallows is no random loss");
+}
+
+#[test]
+fn random_loss_takes_its_share_of_copies_at_every_switch_and_none_elsewhere() {
+    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    fabric.fail("loss:p0:20%");
+    let rounds = 100;
+    let (lossy, clean): (Vec<Copied>, Vec<Copied>) = fabric.cast(rounds).into_iter().partition(|c| c.plane == 0);
+    for c in clean {
+        assert_eq!(c.arrived, rounds * 12, "{c:?}");
+    }
+    for c in lossy {
+        // A cast survives the first T0 (0.8) for the host beside, and then the T1 and the other T0 (0.64) for two hosts at once: 1.824
+        // of 3 copies arrive, with a variance of 0.8 * (1 + 8 * 0.64) - 1.824^2 = 1.569. Five standard deviations for 400 casts.
+        let (mean, five) = (400.0 * 1.824, 5.0 * (400.0f64 * 1.569).sqrt());
+        assert!((f64::from(c.arrived) - mean).abs() < five, "{c:?} instead of {mean} give or take {five}");
+    }
+    // 800 casts meet the first T0, 640 a T1, 512 the other T0: a fifth of them is lost there, once for all further copies.
+    let status = fabric.status();
+    let lost = |plane| status.ports.iter().filter(|p| p.plane == plane).map(|p| p.lost).sum::<u64>();
+    let (mean, five) = (0.2 * 1952.0, 5.0 * (1952.0f64 * 0.2 * 0.8).sqrt());
+    assert!((lost(0) as f64 - mean).abs() < five + 20.0, "{} are counted instead of {mean}", lost(0));
+    assert_eq!(lost(1), 0);
+}
+
+#[test]
+fn copies_are_counted_at_the_ports_that_they_pass() {
+    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    let before = fabric.status();
+    fabric.cast(50);
+    let after = fabric.status();
+    // Kernels say a little by themselves (multicast listeners).
+    let about = |count: u64, node: &str, name: &str| {
+        let [was, is] = [&before, &after].map(|status| port(status, node, name, |p| p.sent_packets));
+        assert!((count..count + 30).contains(&(is - was)), "{node} {name}: {} instead of {count}", is - was);
+    };
+    for plane in 0..2 {
+        let t0 = format!("t0-p{plane}-0");
+        // 50 casts of one host along two trees; copies of three others'; what two hosts below cast along one tree, and back.
+        about(100, "h0", &format!("p{plane}"));
+        about(300, &t0, "h1");
+        about(100, &t0, "u0");
+        about(100, &format!("t1-p{plane}-1"), "d1");
+    }
+    for (was, is) in before.t1s.iter().zip(&after.t1s) {
+        let grown = is.packets - was.packets;
+        assert!((200..260).contains(&grown), "T1 {} of plane {}: {grown} packets", is.t1, is.plane);
+    }
+}
+
+#[test]
+fn a_team_made_by_hand_is_copied_for_until_it_is_removed() {
+    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    let name = fabric.name();
+    let of_seven =
+        || fabric.cast(1).into_iter().filter(|c| c.team == 7).map(|c| (c.casts, c.arrived)).collect::<Vec<_>>();
+    assert_eq!(of_seven(), []);
+    assert_eq!(set_team(name, 7, Some("h0,host3")), Ok(true));
+    assert_eq!(set_team(name, 7, Some("h3,h0")), Ok(false));
+    assert_eq!(of_seven(), [(2, 2); 4]);
+    assert_eq!(set_team(name, 7, Some("h0,h1,h2")), Ok(true));
+    assert_eq!(of_seven(), [(3, 6); 4]);
+    assert_eq!(teams(name).expect("it stands").1.len(), 2);
+    // Who is no member is not heard, nor is who says to be another host.
+    let group = GroupAddress { plane: 0, tree: 1, team: 7 };
+    let member = Hears::open(&fabric.0, 1, group);
+    for (host, own, heard) in [(3, 3, 0), (0, 0, 1), (0, 3, 0)] {
+        let source = fabric.0.clos().host(own);
+        Casts::open(&fabric.0, host, source, 0).cast(group, b"who is it?", 1);
+        assert_eq!(member.count(10), heard, "h{host} as h{own}");
+    }
+    assert_eq!(set_team(name, 7, None), Ok(true));
+    assert_eq!(set_team(name, 7, None), Ok(false));
+    assert_eq!(of_seven(), []);
+    let said = |number, hosts| set_team(name, number, hosts).expect_err("it cannot be").0;
+    assert!(said(0, Some("h0,h1")).contains("was built with the fabric"), "{}", said(0, Some("h0,h1")));
+    assert!(said(7, Some("h0,h9")).contains("hosts are h0 to h3"), "{}", said(7, Some("h0,h9")));
+    assert!(said(65_001, None).contains("up to 65000"), "{}", said(65_001, None));
+}
+
+/// Where the tests' groups are heard.
+const PORT: u16 = 7000;
+
+/// Does something in the namespace of a host. Sockets stay there.
+fn at_host<T: Send + 'static>(fabric: &LinuxFabric, host: u16, make: impl FnOnce() -> T + Send + 'static) -> T {
+    let space = netns(&fabric.namespace(Node::Host(host)));
+    let made = std::thread::spawn(move || {
+        move_into(&space).expect("root");
+        make()
+    });
+    made.join().expect("it ends")
+}
+
+struct Hears(UdpSocket);
+
+impl Hears {
+    fn open(fabric: &LinuxFabric, host: u16, group: GroupAddress) -> Hears {
+        at_host(fabric, host, move || {
+            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).expect("a socket");
+            let device = name_to_index(&socket, &format!("p{}", group.plane)).expect("its port");
+            socket.join_multicast_v6(&group.address(), device).expect("it joins");
+            socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time");
+            Hears(socket)
+        })
+    }
+
+    /// How many datagrams of this length come until nothing does.
+    fn count(&self, length: usize) -> u32 {
+        let (mut buffer, mut count) = ([0; 9000], 0);
+        while let Ok((came, _)) = self.0.recv_from(&mut buffer) {
+            count += u32::from(came == length);
+        }
+        count
+    }
+}
+
+struct Casts(UdpSocket);
+
+impl Casts {
+    /// From a host, with this source address and traffic class.
+    fn open(fabric: &LinuxFabric, host: u16, source: Ipv6Addr, class: u32) -> Casts {
+        let other = source != fabric.clos().host(host);
+        if other {
+            // Any host may give itself any address.
+            let address = format!("{source}/128");
+            let space = netns(&fabric.namespace(Node::Host(host))).display().to_string();
+            let added = std::process::Command::new("nsenter")
+                .args([&format!("--net={space}")[..], "ip", "addr", "add", &address, "dev", "lo", "nodad"])
+                .status();
+            assert!(added.is_ok_and(|status| status.success()));
+        }
+        at_host(fabric, host, move || {
+            let socket = UdpSocket::bind((source, 0)).expect("a socket");
+            set_ipv6_tclass(&socket, class).expect("a class");
+            Casts(socket)
+        })
+    }
+
+    fn cast(&self, group: GroupAddress, bytes: &[u8], count: u32) {
+        let device = name_to_index(&self.0, &format!("p{}", group.plane)).expect("its port");
+        set_ipv6_multicast_if(&self.0, device).expect("it is there");
+        for _ in 0..count {
+            let to = SocketAddrV6::new(group.address(), PORT, 0, 0);
+            self.0.send_to(bytes, to).expect("its own port has room");
+        }
+    }
+}
+
+#[test]
+fn a_slow_port_drops_marks_or_cuts_its_own_copies_alone() {
+    /// The ECN field of packets that may be marked.
+    const CAPABLE: u32 = 2;
+    /// What the receive buffer of a socket holds.
+    const CASTS: u32 = 80;
+    let marking = Some(Marking { low: 4_000, high: 8_000, chance_ppm: 1_000_000, last_hop: true });
+    for (marking, trimming) in [(None, false), (marking, true)] {
+        let programs = trimming;
+        let Some(fabric) = standing(programs, |fabric| LinuxFabric { marking, trimming, ..fabric }) else { return };
+        // Host 1 hears at 50 Mb/s what the others hear at 500.
+        fabric.fail("degrade:p0:t0-0:to:h1:10%");
+        let group = GroupAddress { plane: 0, tree: 1, team: 0 };
+        let hears = [0, 1, 3].map(|host| Hears::open(&fabric.0, host, group));
+        let source = fabric.0.clos().host(2);
+        Casts::open(&fabric.0, 2, source, CAPABLE).cast(group, &[7; 1000], CASTS);
+        let whole = hears.each_ref().map(|host| host.count(1000));
+        assert_eq!((whole[0], whole[2]), (CASTS, CASTS), "others hear everything");
+        assert!((1..CASTS).contains(&whole[1]), "{whole:?}");
+        let status = fabric.status();
+        let (slow, beside) = (("t0-p0-0", "h1"), ("t0-p0-0", "h0"));
+        let missed = u64::from(CASTS - whole[1]);
+        let count = |(node, name): (&str, &str), of: fn(&strandway_namespaces::PortStatus) -> u64| {
+            port(&status, node, name, of)
+        };
+        assert_eq!(count(slow, |p| p.dropped) + count(slow, |p| p.trimmed), missed);
+        assert_eq!([count(beside, |p| p.dropped), count(beside, |p| p.trimmed)], [0, 0]);
+        assert_eq!(count(slow, |p| p.trimmed) > 0, trimming);
+        let marked = ["h0", "h1", "h3"].map(|host| port(&status, host, "p0", |p| p.marked));
+        assert_eq!((marked[0], marked[1] > 0, marked[2]), (0, trimming, 0), "{marked:?}");
+        // Nothing of that is random loss, although a queue that is full refuses what the switch's filter sends to it.
+        assert!(status.ports.iter().all(|p| p.lost == 0), "{:?}", status.ports);
+    }
+}
