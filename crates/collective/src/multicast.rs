@@ -158,6 +158,9 @@ pub struct Multicast {
     pub rtt: Span,
     /// So often in a row a rank may leave a question unanswered, one every four round trips ([`SILENT_MAX`]).
     pub silent_max: u32,
+    /// The root of a broadcast takes no part in the ring: receivers ask receivers, farther and farther ones, and the root only for what
+    /// those do not have (multicast sheet, section 6.2, rule 5).
+    pub spare_root: bool,
     /// Begin with two barriers; without them, chunks that come before a rank has begun are lost.
     pub barriers: bool,
     /// When receivers begin to fetch.
@@ -178,6 +181,30 @@ impl Multicast {
             None => Some(rank),
             Some(root) => (root == rank).then_some(0),
         }
+    }
+
+    /// The rank that a rank asks first for what it lacks: the next one.
+    fn neighbour(&self, rank: u32) -> u32 {
+        let ranks = self.ranks.count();
+        let next = (rank + 1) % ranks;
+        if self.spare_root && self.root == Some(next) && ranks > 2 { (next + 1) % ranks } else { next }
+    }
+
+    /// The rank that a rank asks next for chunks of a share that `asked` did not give: the root, or if that is to be spared, the
+    /// receiver twice as far ahead around the ring, as long as that is less than once around.
+    fn after(&self, rank: u32, asked: u32, share: u32) -> u32 {
+        let root = self.root_of(share);
+        let (ranks, receivers) = (self.ranks.count(), self.ranks.count() - 1);
+        if !self.spare_root || asked == root || receivers < 2 {
+            return root;
+        }
+        // Receivers counted from the root on.
+        let place = |rank: u32| (rank + ranks - root - 1) % ranks;
+        let ahead = 2 * ((place(asked) + receivers - place(rank)) % receivers);
+        if ahead == 0 || ahead >= receivers {
+            return root;
+        }
+        (root + 1 + (place(rank) + ahead) % receivers) % ranks
     }
 
     /// The number that a rank's part has among the run's messages.

@@ -4,6 +4,7 @@
 mod agree;
 mod barrier;
 pub mod bench;
+pub mod cast;
 mod error;
 mod messages;
 mod multicast;

@@ -3,6 +3,7 @@
 use crate::error::GroupError;
 use crate::team::Team;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
 use strandway_proto::application::{Action, Application, Event, Stage};
@@ -69,6 +70,22 @@ impl Team {
         range: Range<usize>,
         stop: &impl Fn() -> bool,
     ) -> Result<Done, GroupError> {
+        self.multicast_checked(what, region, range, None, stop)
+    }
+
+    /// The same with a list of what each chunk must be, by its number: the first 16 bytes of BLAKE3 of its contents. Chunks that differ are
+    /// as good as lost.
+    ///
+    /// # Errors
+    /// As [`Team::multicast`], and if the list has another length than the layout.
+    pub fn multicast_checked(
+        &mut self,
+        what: What,
+        region: Region,
+        range: Range<usize>,
+        hashes: Option<Arc<[[u8; 16]]>>,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Done, GroupError> {
         if let Some(rank) = self.dead {
             return Err(GroupError::Dead { rank });
         }
@@ -77,7 +94,7 @@ impl Team {
         self.task = self.task.wrapping_add(1);
         let op = self.operation(what, layout, task);
         let own = op.share_of(self.rank).map(|share| layout.first(share)..layout.first(share) + layout.chunks(share));
-        let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), hashes: None };
+        let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), hashes };
         self.node.open_task(self.group, &incoming)?;
         let done = self.drive(&op, stop);
         // It is open.
@@ -111,6 +128,7 @@ impl Team {
             pace: Some(options.pace),
             rtt: options.rtt,
             silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
+            spare_root: self.spare_root,
             barriers: true,
             cutoff: Cutoff::Tuned,
             recovery: Recovery::FAST,

@@ -78,6 +78,8 @@ pub struct Team {
     pub(crate) all: u32,
     /// Completions that no operation under way was concerned with.
     pub(crate) others: VecDeque<Completion>,
+    /// The root of a broadcast repairs only what no receiver has.
+    pub(crate) spare_root: bool,
     /// A rank that died in an operation: there are no more operations.
     pub(crate) dead: Option<u32>,
 }
@@ -138,26 +140,10 @@ impl Team {
             port: options.port,
             trees: options.trees,
         };
-        let group = node.join(&membership)?;
-        let mut team = Team {
-            node,
-            group,
-            rank,
-            members,
-            options,
-            planes: 0,
-            task: 1,
-            began: Instant::now(),
-            early: VecDeque::new(),
-            barriers: 0,
-            here: vec![0; ranks as usize],
-            all: 0,
-            others: VecDeque::new(),
-            dead: None,
-        };
+        let mut team = Team::join(node, &membership, options).map_err(|(_, error)| error)?;
         // Everybody listens before anybody tries.
         agreement.round(&mut team.node, &words, |_| Ok([0; WORDS]), stop)?;
-        let heard = if options.no_multicast { 0 } else { team.probe(&mut agreement)? };
+        let heard = team.probe(|node, completion| agreement.heed(node, completion))?;
         words[..8].copy_from_slice(&u64::from(heard).to_be_bytes());
         let common = |all: &[Words]| {
             let common = all.iter().map(|words| number(words, 0)).fold(u64::MAX, |common, heard| common & heard);
@@ -171,8 +157,54 @@ impl Team {
         Ok(team)
     }
 
+    /// Takes part in a team whose members know each other already. No plane is known to carry multicast.
+    ///
+    /// # Errors
+    /// If the membership does not fit the node, which comes back.
+    pub(crate) fn join(
+        mut node: Node,
+        membership: &Membership,
+        options: Options,
+    ) -> Result<Team, (Box<Node>, GroupError)> {
+        let group = match node.join(membership) {
+            Ok(group) => group,
+            Err(error) => return Err((Box::new(node), error.into())),
+        };
+        Ok(Team {
+            node,
+            group,
+            rank: membership.rank,
+            members: membership.members.clone(),
+            options,
+            planes: 0,
+            task: 1,
+            began: Instant::now(),
+            early: VecDeque::new(),
+            barriers: 0,
+            here: vec![0; membership.members.len()],
+            all: 0,
+            others: VecDeque::new(),
+            spare_root: false,
+            dead: None,
+        })
+    }
+
+    /// Leaves the team; what it left lying is told as it comes up.
+    pub(crate) fn leave(mut self) -> (Node, VecDeque<Completion>) {
+        // It is a member.
+        let _ = self.node.leave(self.group);
+        (self.node, self.others)
+    }
+
     /// Sends a few letters along each tree of each plane, and listens: the planes by which every other rank was heard on every tree.
-    fn probe(&mut self, agreement: &mut Agreement) -> Result<u32, GroupError> {
+    /// Other completions go to `other`.
+    pub(crate) fn probe(
+        &mut self,
+        mut other: impl FnMut(&mut Node, Completion) -> Result<(), GroupError>,
+    ) -> Result<u32, GroupError> {
+        if self.options.no_multicast {
+            return Ok(0);
+        }
         let (ranks, planes) = (self.members.len(), self.members[0].len());
         let trees = usize::from(self.options.trees);
         let mut heard = vec![false; ranks * planes * trees];
@@ -195,7 +227,7 @@ impl Team {
                         heard[at(from as usize, usize::from(path.port()) % planes, tree)] = true;
                     }
                     // Ranks that are ahead have ended this round.
-                    Some(completion) => agreement.heed(&mut self.node, completion)?,
+                    Some(completion) => other(&mut self.node, completion)?,
                     None => {}
                 }
             }

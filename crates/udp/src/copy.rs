@@ -11,6 +11,7 @@
 
 mod client;
 mod digest;
+mod disk;
 mod journal;
 mod message;
 mod names;
@@ -25,6 +26,15 @@ pub use client::{Status, Summary, copy};
 pub use message::{Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION};
 pub use server::{Served, Server, serve};
 pub use trouble::Trouble;
+
+/// The two sides of a copy without sockets, for those who carry it otherwise than over one connection.
+pub mod parts {
+    pub use super::disk::{Said, Work, work};
+    pub use super::receiver::{Receiver, Results};
+    pub use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
+    pub use super::target::Target;
+    pub use super::tree::{Item, Tree};
+}
 
 use crate::error::{Error, Reason};
 use crate::node::{Connection, Node, Operation};
@@ -130,7 +140,7 @@ pub fn shown(path: &std::path::Path) -> String {
 }
 
 /// The messages of one connection: receives that are posted, and sends and writes that are under way.
-struct Letters {
+pub struct Letters {
     connection: Connection,
     inbox: Region,
     /// Which part of the inbox each posted receive fills, in order.
@@ -140,17 +150,25 @@ struct Letters {
 }
 
 impl Letters {
-    fn new(node: &mut Node, connection: Connection) -> Letters {
+    /// Those of a connection that has begun.
+    pub fn new(node: &mut Node, connection: Connection) -> Letters {
         let inbox = node.register(vec![0; RECEIVES * MESSAGE_MAX]);
         Letters { connection, inbox, posted: VecDeque::new(), sending: VecDeque::new() }
     }
 
     /// Posts all receives, as soon as the connection is established.
-    fn post_all(&mut self, node: &mut Node) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn post_all(&mut self, node: &mut Node) -> Result<(), Error> {
         (0..RECEIVES).try_for_each(|part| self.post(node, part))
     }
 
-    fn post(&mut self, node: &mut Node, part: usize) -> Result<(), Error> {
+    /// Posts the receive of one part again, whose message has been heeded.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn post(&mut self, node: &mut Node, part: usize) -> Result<(), Error> {
         node.recv(self.connection, self.inbox, part * MESSAGE_MAX..(part + 1) * MESSAGE_MAX)?;
         self.posted.push_back(part);
         Ok(())
@@ -158,13 +176,25 @@ impl Letters {
 
     /// A receive is filled with so many bytes: which part it is, to be posted again, and the message.
     fn received(&mut self, node: &Node, bytes: u64) -> Result<(usize, Result<Message, Malformed>), Error> {
-        let part = self.posted.pop_front().unwrap_or(0);
-        let start = part * MESSAGE_MAX;
-        let bytes = &node.memory(self.inbox)?[start..start + bytes as usize];
+        let (part, bytes) = self.take(node, bytes)?;
         Ok((part, Message::decode(bytes)))
     }
 
-    fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
+    /// A receive is filled with so many bytes: which part it is, to be posted again, and what it holds.
+    ///
+    /// # Errors
+    /// If the node has forgotten its memory.
+    pub fn take<'a>(&mut self, node: &'a Node, bytes: u64) -> Result<(usize, &'a [u8]), Error> {
+        let part = self.posted.pop_front().unwrap_or(0);
+        let start = part * MESSAGE_MAX;
+        Ok((part, &node.memory(self.inbox)?[start..start + bytes as usize]))
+    }
+
+    /// Sends a message of at most [`MESSAGE_MAX`] bytes.
+    ///
+    /// # Errors
+    /// If the connection has ended, or too much is under way.
+    pub fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
         let length = message.len();
         let region = node.register(message);
         let operation = node.send(self.connection, region, 0..length)?;
@@ -173,7 +203,10 @@ impl Letters {
     }
 
     /// An operation has ended; its memory is free.
-    fn sent(&mut self, node: &mut Node, operation: Operation) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// If its memory is in use.
+    pub fn sent(&mut self, node: &mut Node, operation: Operation) -> Result<(), Error> {
         if let Some(&(first, region)) = self.sending.front()
             && first == operation
         {
@@ -184,7 +217,7 @@ impl Letters {
     }
 
     /// The connection is closed: gives all memory back.
-    fn leave(self, node: &mut Node) {
+    pub fn leave(self, node: &mut Node) {
         for region in self.sending.into_iter().map(|(_, region)| region).chain([self.inbox]) {
             // Its connection is gone, so nothing uses it.
             let _ = node.deregister(region);

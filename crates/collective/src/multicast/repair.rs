@@ -131,7 +131,7 @@ impl Fetching {
     ) -> Look {
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
         let patience = Fetching::patience(op);
-        let neighbour = (self.rank + 1) % op.ranks.count();
+        let neighbour = op.neighbour(self.rank);
         let mut fresh: Vec<Ask> = Vec::new();
         let (late, mut waiting): (Vec<Ask>, Vec<Ask>) = self.asks.drain(..).partition(|ask| ask.at + patience <= now);
         for ask in late {
@@ -140,9 +140,9 @@ impl Fetching {
                 return Look::Silent(ask.of);
             }
             let mut of = ask.of;
-            let root = op.root_of(op.layout.share_of(ask.first));
-            if op.recovery.direct && of != root {
-                (of, silent) = (root, 0);
+            let next = op.after(self.rank, of, op.layout.share_of(ask.first));
+            if op.recovery.direct && of != next {
+                (of, silent) = (next, 0);
             }
             let again = Fetching::holes(&ask, progress).into_iter();
             fresh.extend(again.map(|(first, count)| Ask { first, count, of, at: now, silent }));
@@ -162,7 +162,8 @@ impl Fetching {
                 (self.shares, self.within) = (shares_before, within_before);
                 break;
             }
-            let of = if self.lacking.contains(&share) { op.root_of(share) } else { neighbour };
+            let lacking = self.lacking.contains(&share) && !op.spare_root;
+            let of = if lacking { op.root_of(share) } else { neighbour };
             fresh.push(Ask { first, count, of, at: now, silent: 0 });
         }
         // Two runs for one rank share a letter.
@@ -205,7 +206,7 @@ impl Fetching {
         if self.asks.iter().any(|ask| (ask.first..ask.first + ask.count).contains(&chunk)) {
             return None;
         }
-        let of = (self.rank + 1) % op.ranks.count();
+        let of = op.neighbour(self.rank);
         self.asks.push(Ask { first: chunk, count: 1, of, at: now, silent: 0 });
         Some((of, [(chunk, 1), (0, 0)]))
     }

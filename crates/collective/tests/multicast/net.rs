@@ -36,6 +36,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         pace: Some(0.95),
         rtt: Span(4 * LATENCY),
         silent_max: SILENT_MAX,
+        spare_root: root.is_some() && recovery.direct,
         barriers: true,
         cutoff: Cutoff::Tuned,
         recovery,

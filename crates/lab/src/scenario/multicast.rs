@@ -155,6 +155,7 @@ impl Maker<'_> {
             pace,
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),
             silent_max: SILENT_MAX,
+            spare_root: false,
             barriers: true,
             cutoff: written.cutoff,
             recovery: written.recovery,

@@ -24,6 +24,7 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(15);
 const BUSY_LOOK: Duration = Duration::from_millis(50);
 
 /// The state of an offered file.
+#[derive(Debug)]
 enum State {
     /// Nothing.
     Offered,
@@ -33,6 +34,7 @@ enum State {
     Failed,
 }
 
+#[derive(Debug)]
 struct Incoming {
     entry: Entry,
     size: u64,
@@ -40,13 +42,16 @@ struct Incoming {
 }
 
 /// Files that are under their names, or are not, by their numbers.
-pub(super) type Results = Vec<(u32, Result<(), Trouble>)>;
+pub type Results = Vec<(u32, Result<(), Trouble>)>;
 
 /// One client's copy.
-pub(super) struct Receiver {
+#[derive(Debug)]
+pub struct Receiver {
     target: Target,
     block: u32,
     dry_run: bool,
+    /// Parcels are for others, too: what this one was not offered, or has, is passed over.
+    shared: bool,
     offered: BTreeMap<u32, Incoming>,
     open: usize,
     /// Written wholly, and not yet under their names.
@@ -56,16 +61,21 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// A copy into `target` by blocks of `block` bytes.
-    pub(super) fn new(target: Target, block: u32, dry_run: bool) -> Receiver {
+    pub fn new(target: Target, block: u32, dry_run: bool) -> Receiver {
         let (offered, finished, results) = Default::default();
-        Receiver { target, block, dry_run, offered, open: 0, finished, results }
+        Receiver { target, block, dry_run, shared: false, offered, open: 0, finished, results }
+    }
+
+    /// The same where parcels are for several receivers, each of which wants its part of them.
+    pub fn of_many(target: Target, block: u32) -> Receiver {
+        Receiver { shared: true, ..Receiver::new(target, block, false) }
     }
 
     /// Takes a message of the client; gives the answer.
     ///
     /// # Errors
     /// If it breaks the protocol.
-    pub(super) fn hear(&mut self, message: Message) -> Result<Message, Malformed> {
+    pub fn hear(&mut self, message: Message) -> Result<Message, Malformed> {
         match message {
             Message::Offer(entries) => {
                 let answers = entries.into_iter().map(|entry| Ok((entry.id, self.offer(entry)?)));
@@ -126,8 +136,12 @@ impl Receiver {
     ///
     /// # Errors
     /// If it breaks the protocol.
-    pub(super) fn take(&mut self, mut parcel: &[u8]) -> Result<Results, Malformed> {
+    pub fn take(&mut self, mut parcel: &[u8]) -> Result<Results, Malformed> {
         while let Some(piece) = Piece::next(&mut parcel)? {
+            let (Piece::Block { id, .. } | Piece::End { id, .. } | Piece::Abandon { id }) = piece;
+            if self.shared && !self.offered.contains_key(&id) {
+                continue;
+            }
             match piece {
                 Piece::Block { id, offset, bytes } => self.write(id, offset, bytes)?,
                 Piece::End { id, hash } => self.end(id, &hash)?,

@@ -17,7 +17,8 @@ use std::sync::mpsc;
 const OFFERED_MAX: usize = 4_096;
 
 /// An order of the disk thread to the node's.
-pub(super) enum Order {
+#[derive(Debug)]
+pub enum Order {
     /// Send this message.
     Say(Vec<u8>),
     /// Write this parcel into that slot.
@@ -28,28 +29,36 @@ pub(super) enum Order {
 
 /// Counters that both threads look at.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub struct Done {
     /// Bytes of files that are there, however they got there.
-    pub(super) bytes: AtomicU64,
+    pub bytes: AtomicU64,
     /// Those that were sent and are on the server's disk.
-    pub(super) sent: AtomicU64,
+    pub sent: AtomicU64,
     /// Files that are there.
-    pub(super) files: AtomicU64,
+    pub files: AtomicU64,
     /// Payload that the server rebuilt from parity, in bytes.
-    pub(super) rebuilt: AtomicU64,
+    pub rebuilt: AtomicU64,
 }
 
 /// The outcome of a copy.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) files: u64,
-    pub(super) directories: u64,
-    pub(super) links: u64,
-    pub(super) had_files: u64,
-    pub(super) had_bytes: u64,
-    pub(super) resumed_bytes: u64,
-    pub(super) missing_bytes: u64,
-    pub(super) failures: Vec<(PathBuf, Trouble)>,
+pub struct Outcome {
+    /// Files that were sent.
+    pub files: u64,
+    /// Directories that are there.
+    pub directories: u64,
+    /// Links that are there.
+    pub links: u64,
+    /// Files that were there before.
+    pub had_files: u64,
+    /// Their bytes.
+    pub had_bytes: u64,
+    /// Bytes of sent files that an earlier copy had left.
+    pub resumed_bytes: u64,
+    /// Bytes that were missing.
+    pub missing_bytes: u64,
+    /// What is not there, and why.
+    pub failures: Vec<(PathBuf, Trouble)>,
 }
 
 /// The file that is being read.
@@ -65,7 +74,7 @@ struct Reading {
 }
 
 /// One copy.
-pub(super) struct Sender {
+pub struct Sender {
     tree: Tree,
     block: u32,
     dry_run: bool,
@@ -90,7 +99,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(tree: Tree, (block, slots): (u32, u16), dry_run: bool, orders: mpsc::Sender<Order>) -> Sender {
+    /// A copy of a tree, in blocks of so many bytes, with so many parcels under way. Orders go to `orders`.
+    pub fn new(tree: Tree, (block, slots): (u32, u16), dry_run: bool, orders: mpsc::Sender<Order>) -> Sender {
         let mut sender = Sender {
             tree,
             block,
@@ -112,7 +122,8 @@ impl Sender {
         sender
     }
 
-    pub(super) fn done(&self) -> Arc<Done> {
+    /// Its counters.
+    pub fn done(&self) -> Arc<Done> {
         self.done.clone()
     }
 
@@ -120,7 +131,7 @@ impl Sender {
     ///
     /// # Errors
     /// If the server breaks the protocol, or has a trouble that every file would meet; `None` if `inbox` has ended.
-    pub(super) fn run(
+    pub fn run(
         mut self,
         inbox: &mpsc::Receiver<(usize, Message)>,
         wake: impl Fn(),
@@ -398,7 +409,7 @@ impl Sender {
 }
 
 /// Bytes of a parcel: a block, its head, and the end of its file.
-pub(super) const fn parcel_bytes(block: u32) -> u64 {
+pub const fn parcel_bytes(block: u32) -> u64 {
     block as u64 + (PIECE_HEAD + PIECE_END) as u64
 }
 

@@ -1,6 +1,7 @@
 //! The side that writes: a node, and a thread for each client's disk work.
 
-use super::message::{MESSAGE_MAX, Message, VERSION};
+use super::disk::{self, Said, Work};
+use super::message::{Message, VERSION};
 use super::receiver::Receiver;
 use super::sender::parcel_bytes;
 use super::target::Target;
@@ -21,8 +22,6 @@ const MEMORY_MAX: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 /// How often a server that hears nothing looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Results of files in one message at the most, which then fits.
-const RESULTS_MAX: usize = 8_192;
 
 /// News of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,26 +32,6 @@ pub enum Served {
     Gone(Reason),
     /// So many hellos were refused since the last time.
     Refused(Reason, u64),
-}
-
-/// Work for the disk thread of a client.
-enum Work {
-    Message(usize, Message),
-    Parcel { slot: u16, bytes: Vec<u8>, rebuilt: u64 },
-}
-
-/// News of a disk thread.
-enum Said {
-    /// The directory is open, or it is not.
-    Ready(Result<(), Trouble>),
-    /// Send this.
-    Message(Vec<u8>),
-    /// A received message has been heeded: there is room for another one in this part.
-    Heard(usize),
-    /// A parcel has been written.
-    Freed(u16),
-    /// The client broke the protocol.
-    Broken,
 }
 
 struct Client {
@@ -227,7 +206,7 @@ impl Serving<'_> {
                 let _ = say.send((connection, said));
                 waker.wake();
             };
-            disk(target, (block, dry_run), &list, tell);
+            disk::work(Receiver::new(target, block, dry_run), &list, tell);
         });
         client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work });
         let ready = spawned.map(drop).map_err(|error| Trouble::of_io(&error));
@@ -309,38 +288,5 @@ impl Serving<'_> {
         }
         client.letters.leave(node);
         true
-    }
-}
-
-/// Does the disk work of one client until there is no more.
-fn disk(target: Target, (block, dry_run): (u32, bool), list: &mpsc::Receiver<Work>, tell: impl Fn(Said)) {
-    let mut receiver = Receiver::new(target, block, dry_run);
-    while let Ok(work) = list.recv() {
-        match work {
-            Work::Message(part, message) => match receiver.hear(message) {
-                Ok(answer) => {
-                    let bytes = answer.encode();
-                    debug_assert!(bytes.len() <= MESSAGE_MAX);
-                    tell(Said::Message(bytes));
-                    tell(Said::Heard(part));
-                }
-                Err(_) => return tell(Said::Broken),
-            },
-            Work::Parcel { slot, bytes, rebuilt } => {
-                let Ok(results) = receiver.take(&bytes) else { return tell(Said::Broken) };
-                tell(Said::Freed(slot));
-                let mut results = results.chunks(RESULTS_MAX);
-                let mut freed = vec![slot];
-                loop {
-                    let results = results.next();
-                    if results.is_none() && freed.is_empty() {
-                        break;
-                    }
-                    let results = results.unwrap_or_default().to_vec();
-                    let freed = std::mem::take(&mut freed);
-                    tell(Said::Message(Message::Progress { rebuilt, freed, results }.encode()));
-                }
-            }
-        }
     }
 }

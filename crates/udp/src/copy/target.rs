@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// A directory that copies are written below.
 #[derive(Debug)]
-pub(super) struct Target {
+pub struct Target {
     top: OwnedFd,
     /// The folder that was opened last, which the next entry is likely to be in.
     recent: Option<(Vec<u8>, Arc<OwnedFd>)>,
@@ -60,7 +60,7 @@ impl Target {
     ///
     /// # Errors
     /// If it is none, or cannot be written, in words.
-    pub(super) fn open(path: &Path) -> Result<Target, String> {
+    pub fn open(path: &Path) -> Result<Target, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let said = |error: Errno| {
             let remedy = match error {
@@ -79,7 +79,10 @@ impl Target {
     }
 
     /// The same directory, or a folder below it, for another copy.
-    pub(super) fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, Trouble> {
+    ///
+    /// # Errors
+    /// If there is no such folder, and it cannot be made.
+    pub fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, Trouble> {
         if path.is_empty() {
             let top = self.top.try_clone().map_err(|error| Trouble::of_io(&error))?;
             return Ok(Target { top, recent: None });

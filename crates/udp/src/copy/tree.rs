@@ -15,21 +15,24 @@ const ENTRIES_MAX: usize = 1 << 24;
 
 /// An entry and where it is here.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) entry: Entry,
-    pub(super) from: PathBuf,
+pub struct Item {
+    /// As it is offered.
+    pub entry: Entry,
+    /// Its path here.
+    pub from: PathBuf,
 }
 
 /// All entries; an entry's number is its place in the list.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
-    pub(super) items: Vec<Item>,
+pub struct Tree {
+    /// The entries.
+    pub items: Vec<Item>,
     /// Files that cannot be copied, and why.
-    pub(super) failures: Vec<(PathBuf, Trouble)>,
+    pub failures: Vec<(PathBuf, Trouble)>,
     /// Bytes of all files.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// Files.
-    pub(super) files: u64,
+    pub files: u64,
 }
 
 /// When it was changed last.
@@ -42,7 +45,7 @@ impl Tree {
     ///
     /// # Errors
     /// If a source does not exist, or two have one name.
-    pub(super) fn of(sources: &[PathBuf]) -> Result<Tree, CopyError> {
+    pub fn of(sources: &[PathBuf]) -> Result<Tree, CopyError> {
         let mut tree = Tree::default();
         let mut names = BTreeSet::new();
         for source in sources {

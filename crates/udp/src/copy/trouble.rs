@@ -63,7 +63,7 @@ troubles! {
 
 impl Trouble {
     /// As a message carries it: its number, or 256 and the number of the system's error.
-    pub(super) fn number(self) -> u16 {
+    pub fn number(self) -> u16 {
         match self {
             Other(error) => 256 + error.min(u16::MAX - 256),
             other => ALL.iter().position(|&each| each == other).map_or(0, |i| i as u16 + 1),
@@ -71,7 +71,7 @@ impl Trouble {
     }
 
     /// The trouble that a message's number stands for; `None` if there is no such number.
-    pub(super) fn numbered(number: u16) -> Option<Trouble> {
+    pub fn numbered(number: u16) -> Option<Trouble> {
         match number {
             256.. => Some(Other(number - 256)),
             _ => ALL.get(usize::from(number).checked_sub(1)?).copied(),

@@ -1,0 +1,189 @@
+//! Files from one host to many: [`send`] multicasts files and directories, [`receive`] writes them below a directory and nowhere else.
+//!
+//! The sender calls every receiver and offers what it has, as a copy does ([`strandway_udp::copy`]); what one receiver lacks is cast to
+//! all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair each other's losses, so that the sender
+//! sends hardly more than each byte once. A receiver that dies is left behind; one that comes late is served when the others have
+//! everything. What a receiver has at that moment stays, and the next cast goes on there.
+//!
+//! Unless members trust each other, each parcel is preceded by a list of hashes of its chunks, and the hash of that list comes to each
+//! receiver over its own connection with the sender: a receiver that forges chunks for others is found out and changes nothing.
+
+mod chorus;
+mod note;
+mod receiver;
+mod sender;
+
+pub use note::Malformed;
+pub use receiver::{Served, receive};
+pub use sender::{Listener, Progress, State, Status, Summary, send};
+
+use crate::error::GroupError;
+use crate::team::{Options as TeamOptions, Team};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use strandway_udp::Error;
+use strandway_udp::copy::{CopyError, Trouble};
+
+/// How to cast.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of a block, a power of two from 4 KiB to 16 MiB: parcels are about as long. Default 16 MiB.
+    pub block: u32,
+    /// Parcels under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
+    pub slots: u16,
+    /// How the team multicasts: its rate and pace, and its patience with a silent receiver, which is then left behind.
+    pub team: TeamOptions,
+    /// How long to wait for receivers that do not answer before the cast begins without them. Default 3 s.
+    pub wait: Duration,
+    /// End the cast when a receiver is lost, rather than go on without it. Default no.
+    pub all_or_nothing: bool,
+    /// Members trust each other: chunks are cast without hashes. Default no.
+    pub trusting: bool,
+}
+
+impl Options {
+    /// The defaults for a team of these options.
+    pub const fn new(team: TeamOptions) -> Options {
+        Options {
+            block: 16 << 20,
+            slots: 4,
+            team,
+            wait: Duration::from_secs(3),
+            all_or_nothing: false,
+            trusting: false,
+        }
+    }
+}
+
+/// Why a cast ended early. What has arrived is kept: the same cast goes on where it stopped.
+#[derive(Debug)]
+pub enum CastError {
+    /// A call of the node failed.
+    Node(Error),
+    /// The team could not do its work.
+    Team(GroupError),
+    /// Sources or options do not work, or the disk does not: as a copy says it.
+    Copy(CopyError),
+    /// An option does not work: which, and what would.
+    Option(String),
+    /// No receiver takes part: each with its reason.
+    Nobody(Vec<(String, String)>),
+    /// A receiver was lost, and the cast was to reach all or none.
+    Lost(String),
+    /// The sender has gone.
+    SenderGone,
+    /// The peer sent something that is none of the protocol's.
+    Malformed,
+    /// The receiver's directory does not work.
+    Refused(Trouble),
+    /// Asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for CastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CastError::Node(error) => error.fmt(f),
+            CastError::Team(error) => error.fmt(f),
+            CastError::Copy(error) => error.fmt(f),
+            CastError::Option(what) => f.write_str(what),
+            CastError::Nobody(reasons) => {
+                f.write_str("no receiver takes part")?;
+                reasons.iter().try_for_each(|(name, why)| write!(f, "\n{name}: {why}"))
+            }
+            CastError::Lost(name) => {
+                write!(f, "{name} was lost, and the cast was to reach all; run it again: it goes on where it stopped")
+            }
+            CastError::SenderGone => f.write_str("the sender has gone; what has arrived is kept"),
+            CastError::Malformed => Malformed.fmt(f),
+            CastError::Refused(trouble) => trouble.fmt(f),
+            CastError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
+        }
+    }
+}
+
+impl std::error::Error for CastError {}
+
+impl From<Error> for CastError {
+    fn from(error: Error) -> CastError {
+        CastError::Node(error)
+    }
+}
+
+impl From<GroupError> for CastError {
+    fn from(error: GroupError) -> CastError {
+        match error {
+            GroupError::Node(error) => CastError::Node(error),
+            GroupError::Stopped => CastError::Stopped,
+            other => CastError::Team(other),
+        }
+    }
+}
+
+impl From<CopyError> for CastError {
+    fn from(error: CopyError) -> CastError {
+        match error {
+            CopyError::Stopped => CastError::Stopped,
+            other => CastError::Copy(other),
+        }
+    }
+}
+
+impl From<Malformed> for CastError {
+    fn from(Malformed: Malformed) -> CastError {
+        CastError::Malformed
+    }
+}
+
+/// Files that did not arrive somewhere: the receiver, the path, and why.
+pub type Failures = Vec<(String, PathBuf, Trouble)>;
+
+/// The hashes of a buffer's chunks of so many bytes, by their numbers.
+fn hashes(buffer: &[u8], chunk: usize) -> Vec<[u8; 16]> {
+    let short = |hash: blake3::Hash| *hash.as_bytes().first_chunk().expect("32 bytes");
+    buffer.chunks(chunk.max(1)).map(|chunk| short(blake3::hash(chunk))).collect()
+}
+
+/// Broadcasts a buffer from rank 0 in two steps, the list of its hashes first, or in one where members trust each other. `buffer` is the
+/// parcel at rank 0, and empty elsewhere; it comes back full. `promised` is the hash that the list must have.
+fn broadcast(
+    team: &mut Team,
+    mut buffer: Vec<u8>,
+    bytes: usize,
+    promised: Option<&[u8; 32]>,
+    stop: &impl Fn() -> bool,
+) -> Result<Vec<u8>, (Vec<u8>, GroupError)> {
+    let what = crate::What::Broadcast { root: 0 };
+    let chunk = team.node().payload() as usize;
+    let list = match promised {
+        None => None,
+        Some(promised) => {
+            let list =
+                if team.rank() == 0 { hashes(&buffer, chunk).concat() } else { vec![0; bytes.div_ceil(chunk) * 16] };
+            let length = list.len();
+            let region = team.node_mut().register(list);
+            let done = team.multicast(what, region, 0..length, stop);
+            // Nothing uses it any more.
+            let list = team.node_mut().deregister(region).unwrap_or_default();
+            if let Err(error) = done {
+                return Err((buffer, error));
+            }
+            if blake3::hash(&list).as_bytes() != promised {
+                let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
+                return Err((buffer, GroupError::Config(what)));
+            }
+            let list: Arc<[[u8; 16]]> = list.chunks_exact(16).filter_map(|hash| hash.first_chunk().copied()).collect();
+            Some(list)
+        }
+    };
+    buffer.resize(bytes, 0);
+    let region = team.node_mut().register(buffer);
+    let done = team.multicast_checked(what, region, 0..bytes, list, stop);
+    let buffer = team.node_mut().deregister(region).unwrap_or_default();
+    match done {
+        Ok(_) => Ok(buffer),
+        Err(error) => Err((buffer, error)),
+    }
+}

@@ -1,0 +1,260 @@
+//! What the two sides of a cast tell each other over the connection between them, as bytes. Reading checks every length and allocates no
+//! more than was received.
+
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use strandway_udp::copy::{MESSAGE_MAX, Trouble};
+
+/// The protocol's version, which both sides must have in common.
+pub(super) const VERSION: u16 = 1;
+
+/// Bytes that are no note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the peer sent something that is no message of the cast protocol")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A team that is to form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// The receiver's rank; the sender has rank 0.
+    pub(super) rank: u32,
+    pub(super) team: u16,
+    pub(super) port: u16,
+    pub(super) trees: u16,
+    pub(super) secret: [u8; 32],
+    /// Bits per second at which the slowest member receives.
+    pub(super) rate: u64,
+    /// Millionths of it that the sender sends.
+    pub(super) pace: u32,
+    /// A round trip, in microseconds.
+    pub(super) rtt_us: u32,
+    /// How long a silent member is waited for, in milliseconds.
+    pub(super) patience_ms: u32,
+    /// Do members trust each other? Else each buffer is preceded by hashes of its chunks.
+    pub(super) trusting: bool,
+    /// The addresses of all members, plane by plane.
+    pub(super) members: Vec<Vec<SocketAddrV6>>,
+}
+
+/// A message of either side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// The sender's first: blocks of `2^block_log2` bytes, and as many parcels under way as there are slots.
+    Hello { version: u16, block_log2: u8, slots: u16 },
+    /// The receiver takes part.
+    Welcome,
+    /// The receiver does not.
+    Refused(Trouble),
+    /// A message of the copy protocol, as it encodes itself.
+    Copy(Vec<u8>),
+    /// The sender: join this team.
+    Form(Form),
+    /// The receiver has joined.
+    Joined,
+    /// The sender: all have joined; try which planes carry multicast.
+    Try,
+    /// The receiver has heard all others on these planes.
+    Heard(u32),
+    /// The sender: these planes are used.
+    Planes(u32),
+    /// The sender: a parcel comes now, into this slot.
+    Parcel { slot: u16, bytes: u32, hashes: [u8; 32] },
+    /// The sender: that was all.
+    Over,
+}
+
+/// Reads what it is given from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (front, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*front)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn form(&mut self) -> Result<Form, Malformed> {
+        let (rank, team, port, trees) = (self.u32()?, self.u16()?, self.u16()?, self.u16()?);
+        let (secret, rate, pace, rtt_us, patience_ms) =
+            (self.array()?, self.u64()?, self.u32()?, self.u32()?, self.u32()?);
+        let trusting = match self.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed),
+        };
+        let planes = usize::from(self.u8()?);
+        let mut members = Vec::new();
+        while !self.0.is_empty() {
+            let mut addresses = Vec::with_capacity(planes);
+            for _ in 0..planes {
+                addresses.push(SocketAddrV6::new(Ipv6Addr::from(self.array::<16>()?), self.u16()?, 0, 0));
+            }
+            if planes == 0 {
+                return Err(Malformed);
+            }
+            members.push(addresses);
+        }
+        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+    }
+}
+
+impl Form {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.rank.to_be_bytes());
+        [self.team, self.port, self.trees].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+        out.extend_from_slice(&self.secret);
+        out.extend_from_slice(&self.rate.to_be_bytes());
+        [self.pace, self.rtt_us, self.patience_ms].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+        out.push(u8::from(self.trusting));
+        out.push(self.members.first().map_or(0, Vec::len) as u8);
+        for address in self.members.iter().flatten() {
+            out.extend_from_slice(&address.ip().octets());
+            out.extend_from_slice(&address.port().to_be_bytes());
+        }
+    }
+}
+
+impl Note {
+    /// As bytes: a kind, then its fields.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Note::Hello { version, block_log2, slots } => {
+                out.push(1);
+                out.extend_from_slice(&version.to_be_bytes());
+                out.push(*block_log2);
+                out.extend_from_slice(&slots.to_be_bytes());
+            }
+            Note::Welcome => out.push(2),
+            Note::Refused(trouble) => {
+                out.push(3);
+                out.extend_from_slice(&trouble.number().to_be_bytes());
+            }
+            Note::Copy(message) => {
+                out.push(4);
+                out.extend_from_slice(message);
+            }
+            Note::Form(form) => {
+                out.push(5);
+                form.put(&mut out);
+            }
+            Note::Joined => out.push(6),
+            Note::Try => out.push(7),
+            Note::Heard(planes) | Note::Planes(planes) => {
+                out.push(if matches!(self, Note::Heard(_)) { 8 } else { 9 });
+                out.extend_from_slice(&planes.to_be_bytes());
+            }
+            Note::Parcel { slot, bytes, hashes } => {
+                out.push(10);
+                out.extend_from_slice(&slot.to_be_bytes());
+                out.extend_from_slice(&bytes.to_be_bytes());
+                out.extend_from_slice(hashes);
+            }
+            Note::Over => out.push(11),
+        }
+        out
+    }
+
+    /// Reads what [`Note::encode`] wrote.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Note, Malformed> {
+        if bytes.len() > MESSAGE_MAX {
+            return Err(Malformed);
+        }
+        let mut reader = Reader(bytes);
+        let note = match reader.u8()? {
+            1 => Note::Hello { version: reader.u16()?, block_log2: reader.u8()?, slots: reader.u16()? },
+            2 => Note::Welcome,
+            3 => Note::Refused(Trouble::numbered(reader.u16()?).ok_or(Malformed)?),
+            4 => Note::Copy(std::mem::take(&mut reader.0).to_vec()),
+            5 => Note::Form(reader.form()?),
+            6 => Note::Joined,
+            7 => Note::Try,
+            8 => Note::Heard(reader.u32()?),
+            9 => Note::Planes(reader.u32()?),
+            10 => Note::Parcel { slot: reader.u16()?, bytes: reader.u32()?, hashes: reader.array()? },
+            11 => Note::Over,
+            _ => return Err(Malformed),
+        };
+        if reader.0.is_empty() { Ok(note) } else { Err(Malformed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn note() -> impl Strategy<Value = Note> {
+        let address = (any::<u128>(), any::<u16>()).prop_map(|(ip, port)| SocketAddrV6::new(ip.into(), port, 0, 0));
+        let members = prop::collection::vec(prop::collection::vec(address, 2), 0..5);
+        let words = (any::<u32>(), any::<u16>(), any::<u16>(), any::<u16>(), any::<[u8; 32]>());
+        let more = (any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
+        let form = (words, more, members).prop_map(|(words, more, members)| {
+            let (rank, team, port, trees, secret) = words;
+            let (rate, pace, rtt_us, patience_ms, trusting) = more;
+            Note::Form(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+        });
+        prop_oneof![
+            (any::<u16>(), any::<u8>(), any::<u16>()).prop_map(|(version, block_log2, slots)| Note::Hello {
+                version,
+                block_log2,
+                slots
+            }),
+            Just(Note::Welcome),
+            (1u16..20).prop_map(|number| Note::Refused(Trouble::numbered(number).expect("a number of one"))),
+            prop::collection::vec(any::<u8>(), 0..50).prop_map(Note::Copy),
+            form,
+            Just(Note::Joined),
+            Just(Note::Try),
+            any::<u32>().prop_map(Note::Heard),
+            any::<u32>().prop_map(Note::Planes),
+            (any::<u16>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(slot, bytes, hashes)| Note::Parcel {
+                slot,
+                bytes,
+                hashes
+            }),
+            Just(Note::Over),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(note in note()) {
+            prop_assert_eq!(Note::decode(&note.encode()), Ok(note));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(note in note(), at: prop::sample::Index, byte: u8, noise: Vec<u8>) {
+            let mut bytes = note.encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = Note::decode(&bytes);
+            bytes.truncate(at);
+            let _ = Note::decode(&bytes);
+            let _ = Note::decode(&noise);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The side that writes: takes one cast after the other.
+
+use super::note::{Form, Note, VERSION};
+use super::{CastError, Malformed};
+use crate::error::GroupError;
+use crate::team::{Options, Team};
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+use strandway_proto::Span;
+use strandway_proto::units::Rate;
+use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
+use strandway_udp::copy::{Letters, Message, Trouble};
+use strandway_udp::{Completion, Connection, Error, Membership, Node};
+
+/// The longest that a receiver sleeps before it looks up.
+const LOOK: Duration = Duration::from_millis(50);
+/// While a disk has something to say soon.
+const SOON: Duration = Duration::from_millis(2);
+/// Parcels that a sender may have under way, and bytes of all of them together, at the most: ours.
+const SLOTS_MAX: u16 = 64;
+const MEMORY_MAX: u64 = 1 << 30;
+/// No team is slower than this, in bits per second.
+const RATE_MIN: u64 = 1_000;
+
+/// News of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// A sender came from there.
+    Came(SocketAddr),
+    /// A team has formed: members, and planes that carry multicast.
+    Formed {
+        /// How many members, the sender included.
+        members: u32,
+        /// One bit for each plane.
+        planes: u32,
+    },
+    /// A cast is over: everything that the sender had for us is here.
+    Over {
+        /// Payload of parcels, in bytes.
+        bytes: u64,
+    },
+    /// A cast ended early, for this reason.
+    Ended(String),
+}
+
+/// Takes casts below `target` until `stop`, asked now and then, says so. `tell` hears who comes and goes; it ends the service by
+/// returning false.
+///
+/// # Errors
+/// If the node fails; what a sender does wrong ends its own cast.
+pub fn receive(
+    mut node: Node,
+    mut target: Target,
+    stop: &impl Fn() -> bool,
+    mut tell: impl FnMut(Served) -> bool,
+) -> Result<(), CastError> {
+    while !stop() {
+        let Some(Completion::Accepted { connection, from }) = node.wait(LOOK)? else { continue };
+        if !tell(Served::Came(from)) {
+            return Ok(());
+        }
+        let mut session = Session::new(node, connection, &mut target, stop);
+        let ended = session.run(&mut tell);
+        let bytes = session.bytes;
+        node = session.end();
+        let goes_on = match ended {
+            Ok(()) => tell(Served::Over { bytes }),
+            Err(CastError::Stopped) => return Ok(()),
+            Err(CastError::Node(error)) if !matches!(error, Error::NoConnection | Error::NotConnected) => {
+                return Err(error.into());
+            }
+            Err(error) => tell(Served::Ended(error.to_string())),
+        };
+        if !goes_on {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The node of a receiver, alone or in a team.
+enum Seat {
+    Alone(Node),
+    Member(Box<Team>),
+    /// While it changes.
+    Nobody,
+}
+
+struct Session<'a, S> {
+    seat: Seat,
+    connection: Connection,
+    letters: Option<Letters>,
+    target: &'a mut Target,
+    stop: &'a S,
+    /// Set by the sender's hello: the disk thread, and what it says.
+    disk: Option<(mpsc::Sender<Work>, mpsc::Receiver<Said>)>,
+    block: u32,
+    /// Slots whose parcels are not on the disk.
+    busy: Vec<bool>,
+    trusting: bool,
+    bytes: u64,
+}
+
+impl<'a, S: Fn() -> bool> Session<'a, S> {
+    fn new(mut node: Node, connection: Connection, target: &'a mut Target, stop: &'a S) -> Session<'a, S> {
+        let letters = Letters::new(&mut node, connection);
+        Session {
+            seat: Seat::Alone(node),
+            connection,
+            letters: Some(letters),
+            target,
+            stop,
+            disk: None,
+            block: 0,
+            busy: Vec::new(),
+            trusting: false,
+            bytes: 0,
+        }
+    }
+
+    fn node(&mut self) -> &mut Node {
+        match &mut self.seat {
+            Seat::Alone(node) => node,
+            Seat::Member(team) => &mut team.node,
+            Seat::Nobody => unreachable!("it sits again at the end of each change"),
+        }
+    }
+
+    /// Leaves team and connection.
+    fn end(mut self) -> Node {
+        let mut node = match std::mem::replace(&mut self.seat, Seat::Nobody) {
+            Seat::Alone(node) => node,
+            Seat::Member(team) => team.leave().0,
+            Seat::Nobody => unreachable!("it sits again at the end of each change"),
+        };
+        // It may have ended by itself.
+        let _ = node.close(self.connection);
+        if let Some(letters) = self.letters.take() {
+            letters.leave(&mut node);
+        }
+        node
+    }
+
+    fn say(&mut self, note: &Note) -> Result<(), CastError> {
+        let mut letters = self.letters.take().expect("there until the end");
+        let said = letters.send(self.node(), note.encode());
+        self.letters = Some(letters);
+        Ok(said?)
+    }
+
+    /// Serves the sender until it says that all is over.
+    fn run(&mut self, tell: &mut impl FnMut(Served) -> bool) -> Result<(), CastError> {
+        let mut letters = self.letters.take().expect("there until the end");
+        let posted = letters.post_all(self.node());
+        self.letters = Some(letters);
+        posted?;
+        loop {
+            if (self.stop)() {
+                return Err(CastError::Stopped);
+            }
+            self.hear_disk()?;
+            let nap = if self.busy.contains(&true) || self.disk.is_some() { SOON } else { LOOK };
+            let completion = match &mut self.seat {
+                Seat::Member(team) => team.next(nap)?,
+                _ => self.node().wait(nap)?,
+            };
+            let Some(completion) = completion else { continue };
+            if let Some(note) = self.take(completion)?
+                && self.heed(note, tell)?
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The note of a completion, if it is one.
+    fn take(&mut self, completion: Completion) -> Result<Option<Note>, CastError> {
+        match completion {
+            Completion::Received { connection, bytes, .. } if connection == self.connection => {
+                let mut letters = self.letters.take().expect("there until the end");
+                let (part, note) = {
+                    let (part, bytes) = letters.take(self.node(), bytes)?;
+                    (part, Note::decode(bytes))
+                };
+                let posted = letters.post(self.node(), part);
+                self.letters = Some(letters);
+                posted?;
+                Ok(Some(note?))
+            }
+            Completion::Sent { connection, operation } if connection == self.connection => {
+                let mut letters = self.letters.take().expect("there until the end");
+                let sent = letters.sent(self.node(), operation);
+                self.letters = Some(letters);
+                sent?;
+                Ok(None)
+            }
+            Completion::Closed { connection, .. } if connection == self.connection => Err(CastError::SenderGone),
+            // One sender at a time: another one hears that we are busy.
+            Completion::Accepted { connection, .. } => {
+                let _ = self.node().close(connection);
+                Ok(None)
+            }
+            other => {
+                if let Seat::Member(team) = &mut self.seat
+                    && let Completion::Word { from, letter, to_all: false, .. } = other
+                {
+                    team.heed(from, &letter)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Does what the sender says; true if it is the last thing.
+    fn heed(&mut self, note: Note, tell: &mut impl FnMut(Served) -> bool) -> Result<bool, CastError> {
+        match (note, self.disk.is_some()) {
+            (Note::Hello { version, block_log2, slots }, false) => self.begin(version, block_log2, slots)?,
+            (Note::Copy(message), true) => {
+                let message = Message::decode(&message).map_err(|_| Malformed)?;
+                self.work(Work::Message(0, message))?;
+            }
+            (Note::Form(form), true) => self.join(form)?,
+            (Note::Try, true) => {
+                let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
+                let mut later = Vec::new();
+                let heard = team.probe(|_, completion| {
+                    later.push(completion);
+                    Ok(())
+                })?;
+                team.others.extend(later);
+                self.say(&Note::Heard(heard))?;
+            }
+            (Note::Planes(planes), true) => {
+                let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
+                team.planes = planes;
+                let members = team.ranks();
+                if !tell(Served::Formed { members, planes }) {
+                    return Err(CastError::Stopped);
+                }
+            }
+            (Note::Parcel { slot, bytes, hashes }, true) => self.parcel(slot, bytes, &hashes)?,
+            (Note::Over, true) => return Ok(true),
+            _ => return Err(Malformed.into()),
+        }
+        Ok(false)
+    }
+
+    /// The sender's hello.
+    fn begin(&mut self, version: u16, block_log2: u8, slots: u16) -> Result<(), CastError> {
+        let refused = |session: &mut Self, trouble| {
+            session.say(&Note::Refused(trouble))?;
+            Err(CastError::Refused(trouble))
+        };
+        if version != VERSION {
+            return refused(self, Trouble::Version);
+        }
+        if !(12..=24).contains(&block_log2) || !(1..=SLOTS_MAX).contains(&slots) {
+            return Err(Malformed.into());
+        }
+        self.block = 1 << block_log2;
+        if u64::from(slots) * parcel_bytes(self.block) > MEMORY_MAX {
+            return refused(self, Trouble::NoMemory);
+        }
+        let target = match self.target.below(&[], false) {
+            Ok(target) => target,
+            Err(trouble) => return refused(self, trouble),
+        };
+        self.busy = vec![false; slots.into()];
+        let (orders, list) = mpsc::channel();
+        let (say, said) = mpsc::channel();
+        let waker = self.node().waker()?;
+        let receiver = Receiver::of_many(target, self.block);
+        let spawned = std::thread::Builder::new().name("cast".into()).spawn(move || {
+            work(receiver, &list, |news| {
+                // A session that has ended hears nothing more.
+                let _ = say.send(news);
+                waker.wake();
+            });
+        });
+        if let Err(error) = spawned {
+            return Err(CastError::Option(format!("no thread for the disk: {error}")));
+        }
+        self.disk = Some((orders, said));
+        self.say(&Note::Welcome)
+    }
+
+    fn work(&mut self, work: Work) -> Result<(), CastError> {
+        if let Some((orders, _)) = &self.disk {
+            // A thread that has ended has said why.
+            let _ = orders.send(work);
+        }
+        self.hear_disk()
+    }
+
+    /// Tells the sender what the disk thread says.
+    fn hear_disk(&mut self) -> Result<(), CastError> {
+        while let Some(said) = self.disk.as_ref().and_then(|(_, said)| said.try_recv().ok()) {
+            match said {
+                Said::Message(message) => self.say(&Note::Copy(message))?,
+                Said::Freed(slot) => self.busy[usize::from(slot)] = false,
+                Said::Broken => return Err(Malformed.into()),
+                Said::Heard(_) | Said::Ready(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins a team, and leaves the one before.
+    fn join(&mut self, form: Form) -> Result<(), CastError> {
+        let ours = self.node().addresses()?.len();
+        let sane = form.rank != 0
+            && (form.rank as usize) < form.members.len()
+            && form.members.iter().all(|member| member.len() == ours)
+            && form.rate >= RATE_MIN
+            && (1..=1_000_000).contains(&form.pace)
+            && form.rtt_us > 0;
+        if !sane {
+            return Err(Malformed.into());
+        }
+        self.trusting = form.trusting;
+        let (node, mut others) = match std::mem::replace(&mut self.seat, Seat::Nobody) {
+            Seat::Alone(node) => (node, Default::default()),
+            Seat::Member(team) => team.leave(),
+            Seat::Nobody => unreachable!("it sits again at the end of each change"),
+        };
+        let options = Options {
+            team: form.team,
+            port: form.port,
+            trees: form.trees,
+            patience: Duration::from_millis(form.patience_ms.into()),
+            pace: f64::from(form.pace) / 1e6,
+            rtt: Span::from_us(form.rtt_us.into()),
+            ..Options::new(Rate(form.rate))
+        };
+        let membership = Membership {
+            team: form.team,
+            secret: form.secret,
+            rank: form.rank,
+            members: form.members,
+            port: form.port,
+            trees: form.trees,
+        };
+        match Team::join(node, &membership, options) {
+            Ok(mut team) => {
+                team.spare_root = true;
+                team.others.append(&mut others);
+                self.seat = Seat::Member(Box::new(team));
+            }
+            Err((node, error)) => {
+                self.seat = Seat::Alone(*node);
+                return Err(error.into());
+            }
+        }
+        self.say(&Note::Joined)
+    }
+
+    /// A parcel comes.
+    fn parcel(&mut self, slot: u16, bytes: u32, hashes: &[u8; 32]) -> Result<(), CastError> {
+        let free = self.busy.get(usize::from(slot)).is_some_and(|busy| !busy);
+        if !free || u64::from(bytes) > parcel_bytes(self.block) || bytes == 0 {
+            return Err(Malformed.into());
+        }
+        let promised = (!self.trusting).then_some(hashes);
+        let stop = self.stop;
+        let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
+        match super::broadcast(team, Vec::new(), bytes as usize, promised, stop) {
+            Ok(buffer) => {
+                self.busy[usize::from(slot)] = true;
+                self.bytes += u64::from(bytes);
+                self.work(Work::Parcel { slot, bytes: buffer, rebuilt: 0 })
+            }
+            // The sender knows, too, and forms another team.
+            Err((_, GroupError::Dead { rank })) if rank != 0 => Ok(()),
+            Err((_, GroupError::Dead { .. })) => Err(CastError::SenderGone),
+            Err((_, error)) => Err(error.into()),
+        }
+    }
+}
+
+impl Served {
+    /// Did a connection end because of the sender?
+    pub const fn is_end(&self) -> bool {
+        matches!(self, Served::Over { .. } | Served::Ended(_))
+    }
+}

@@ -1,0 +1,691 @@
+//! The side that reads: calls receivers, forms teams of those that are there, and casts to them what they lack.
+
+use super::chorus::Chorus;
+use super::note::{Form, Note, VERSION};
+use super::{CastError, Failures, Options};
+use crate::error::GroupError;
+use crate::team::Team;
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use strandway_udp::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
+use strandway_udp::copy::{CopyError, Letters, Message};
+use strandway_udp::{Completion, Connection, Membership, Node, Reason, random_secret};
+
+/// How often the caller hears of the cast, and the longest that the sender sleeps.
+const LOOK: Duration = Duration::from_millis(100);
+/// While disks have something to say soon.
+const SOON: Duration = Duration::from_millis(1);
+/// A receiver that does not answer is called again after so long.
+const AGAIN: Duration = Duration::from_millis(1_000);
+/// IPv6 and UDP headers and an Ethernet frame around a datagram, in bytes: 40, 8, and 38 with preamble, check and gap.
+const AROUND: u64 = 86;
+
+/// A receiver, as the sender knows it before the cast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// For messages to people.
+    pub name: String,
+    /// Its node's addresses, plane by plane.
+    pub addresses: Vec<SocketAddrV6>,
+}
+
+/// How far a receiver has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does not answer.
+    Absent,
+    /// It is there, and has its turn with the next pass.
+    Waits,
+    /// It takes part.
+    Receives,
+    /// It has everything that it can have.
+    Done,
+    /// It was lost, or refused: why.
+    Lost(String),
+}
+
+/// One receiver's progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Its name.
+    pub name: String,
+    /// How far it is.
+    pub state: State,
+    /// Payload of parcels that are on its disk, in bytes.
+    pub bytes: u64,
+    /// Files that were cast and are there.
+    pub files: u64,
+}
+
+/// How far a cast is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Since the first team formed, in seconds.
+    pub seconds: f64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files.
+    pub files: u64,
+    /// Planes that carry multicast in the present team, one bit each.
+    pub planes: u32,
+    /// Payload bytes that have been cast, what was cast again for receivers that came late included.
+    pub cast_bytes: u64,
+    /// Bytes that we sent, headers and Ethernet frames included.
+    pub wire_bytes: u64,
+    /// All receivers, in the order of the call.
+    pub receivers: Vec<Progress>,
+}
+
+/// The result of a cast.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The state at its end.
+    pub status: Status,
+    /// How many passes there were: one, and one more for each time that receivers came late.
+    pub passes: u32,
+    /// Bytes that were missing somewhere at the beginning of the first pass.
+    pub missing_bytes: u64,
+    /// Files that did not arrive somewhere.
+    pub failures: Failures,
+    /// Sources that could not be read.
+    pub unread: Vec<(PathBuf, strandway_udp::copy::Trouble)>,
+}
+
+/// Casts `sources` to all receivers that answer, into the directories that they serve: `a` becomes `a` there, of `a/.` the contents go
+/// there. `each` hears ten times a second how far it is, and `stop` is asked as often.
+///
+/// # Errors
+/// If options or sources are wrong, no receiver takes part, or one is lost and the cast was to reach all.
+pub fn send(
+    node: Node,
+    listeners: &[Listener],
+    sources: &[PathBuf],
+    options: &Options,
+    stop: &impl Fn() -> bool,
+    each: &mut impl FnMut(&Status),
+) -> Result<Summary, CastError> {
+    if !options.block.is_power_of_two() || !(1 << 12..=1 << 24).contains(&options.block) {
+        let what = format!("blocks of {} bytes: take a power of two from 4 KiB to 16 MiB", options.block);
+        return Err(CastError::Option(what));
+    }
+    if !(2..=64).contains(&options.slots) {
+        return Err(CastError::Option(format!("{} parcels under way: take 2 to 64", options.slots)));
+    }
+    if listeners.is_empty() {
+        return Err(CastError::Option("name at least one receiver".into()));
+    }
+    let tree = Tree::of(sources)?;
+    let wire = wire(&node);
+    let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
+    let mut casting = Casting {
+        seat: Some(Seat::Alone(node)),
+        peers,
+        options,
+        stop,
+        wire,
+        began: Instant::now(),
+        looked: Instant::now(),
+        bytes: tree.bytes,
+        files: tree.files,
+        cast_bytes: 0,
+    };
+    casting.run(tree, sources, each)
+}
+
+/// Bytes on the wire that a node has sent so far.
+fn wire(node: &Node) -> u64 {
+    node.plane_counters().iter().map(|plane| plane.sent_bytes + plane.sent * AROUND).sum()
+}
+
+struct Peer {
+    listener: Listener,
+    state: State,
+    connection: Option<Connection>,
+    letters: Option<Letters>,
+    /// When to call again.
+    call_at: Instant,
+    /// What it has said that nobody has heeded.
+    notes: VecDeque<Note>,
+    bytes: u64,
+    files: u64,
+    failures: Vec<(u32, strandway_udp::copy::Trouble)>,
+}
+
+impl Peer {
+    fn new(listener: Listener) -> Peer {
+        Peer {
+            listener,
+            state: State::Absent,
+            connection: None,
+            letters: None,
+            call_at: Instant::now(),
+            notes: VecDeque::new(),
+            bytes: 0,
+            files: 0,
+            failures: Vec::new(),
+        }
+    }
+}
+
+enum Seat {
+    Alone(Node),
+    Member(Box<Team>),
+}
+
+struct Casting<'a, S> {
+    /// Empty only while it changes.
+    seat: Option<Seat>,
+    peers: Vec<Peer>,
+    options: &'a Options,
+    stop: &'a S,
+    wire: u64,
+    began: Instant,
+    looked: Instant,
+    bytes: u64,
+    files: u64,
+    cast_bytes: u64,
+}
+
+impl<S: Fn() -> bool> Casting<'_, S> {
+    fn node(&mut self) -> &mut Node {
+        match self.seat.as_mut().expect("it sits again at the end of each change") {
+            Seat::Alone(node) => node,
+            Seat::Member(team) => &mut team.node,
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let planes = match &self.seat {
+            Some(Seat::Member(team)) => team.multicast_planes(),
+            _ => 0,
+        };
+        let wire_bytes = wire(self.node()) - self.wire;
+        let progress = |peer: &Peer| Progress {
+            name: peer.listener.name.clone(),
+            state: peer.state.clone(),
+            bytes: peer.bytes,
+            files: peer.files,
+        };
+        Status {
+            seconds: self.began.elapsed().as_secs_f64(),
+            bytes: self.bytes,
+            files: self.files,
+            planes,
+            cast_bytes: self.cast_bytes,
+            wire_bytes,
+            receivers: self.peers.iter().map(progress).collect(),
+        }
+    }
+
+    fn run(&mut self, tree: Tree, sources: &[PathBuf], each: &mut impl FnMut(&Status)) -> Result<Summary, CastError> {
+        let until = Instant::now() + self.options.wait;
+        while self.peers.iter().any(|peer| peer.state == State::Absent) && Instant::now() < until {
+            self.turn(LOOK, each)?;
+        }
+        let mut summary: Option<Summary> = None;
+        let mut tree = Some(tree);
+        loop {
+            let ready = |peers: &[Peer]| -> Vec<usize> {
+                (0..peers.len()).filter(|&who| peers[who].state == State::Waits).collect()
+            };
+            let members = ready(&self.peers);
+            if members.is_empty() {
+                break;
+            }
+            let tree = match tree.take() {
+                Some(tree) => tree,
+                None => Tree::of(sources)?,
+            };
+            let paths: Vec<PathBuf> = tree.items.iter().map(|item| item.from.clone()).collect();
+            let outcome = self.pass(tree, members, each)?;
+            let summary = summary.get_or_insert_with(|| Summary {
+                status: self.status(),
+                passes: 0,
+                missing_bytes: outcome.missing_bytes,
+                failures: Vec::new(),
+                unread: outcome.failures.clone(),
+            });
+            summary.passes += 1;
+            for peer in &mut self.peers {
+                let name = &peer.listener.name;
+                let failures = peer.failures.drain(..);
+                summary.failures.extend(
+                    failures.filter_map(|(id, why)| Some((name.clone(), paths.get(id as usize)?.clone(), why))),
+                );
+            }
+            // Whoever has come in the meantime is next.
+            self.turn(SOON, each)?;
+        }
+        for who in 0..self.peers.len() {
+            if self.peers[who].state == State::Done {
+                // It may have gone already.
+                let _ = self.say(who, &Note::Over);
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(1);
+        while self.peers.iter().any(|peer| peer.state == State::Done && peer.connection.is_some())
+            && Instant::now() < until
+        {
+            self.turn(LOOK, each)?;
+        }
+        let status = self.status();
+        each(&status);
+        match summary {
+            Some(summary) => Ok(Summary { status, ..summary }),
+            None => Err(CastError::Nobody(self.reasons())),
+        }
+    }
+
+    /// Why each receiver does not take part.
+    fn reasons(&self) -> Vec<(String, String)> {
+        let why = |peer: &Peer| match &peer.state {
+            State::Lost(why) => why.clone(),
+            _ => "it does not answer: is `strandway cast --receive` running there, with the same key?".to_string(),
+        };
+        self.peers.iter().map(|peer| (peer.listener.name.clone(), why(peer))).collect()
+    }
+
+    fn say(&mut self, who: usize, note: &Note) -> Result<(), CastError> {
+        let Some(mut letters) = self.peers[who].letters.take() else { return Ok(()) };
+        let said = letters.send(self.node(), note.encode());
+        self.peers[who].letters = Some(letters);
+        Ok(said?)
+    }
+
+    /// Moves packets once, calls who is to be called, and heeds what is no note.
+    fn turn(&mut self, nap: Duration, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
+        if (self.stop)() {
+            return Err(CastError::Stopped);
+        }
+        for who in 0..self.peers.len() {
+            let peer = &self.peers[who];
+            if peer.state == State::Absent && peer.connection.is_none() && peer.call_at <= Instant::now() {
+                let addresses = peer.listener.addresses.clone();
+                let connection = self.node().connect(&addresses)?;
+                self.peers[who].connection = Some(connection);
+            }
+        }
+        let completion = match self.seat.as_mut().expect("it sits again at the end of each change") {
+            Seat::Alone(node) => node.wait(nap)?,
+            Seat::Member(team) => team.next(nap)?,
+        };
+        if let Some(completion) = completion {
+            self.heed(completion)?;
+        }
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            let status = self.status();
+            each(&status);
+        }
+        Ok(())
+    }
+
+    fn heed(&mut self, completion: Completion) -> Result<(), CastError> {
+        let of = |casting: &Self, connection: Connection| {
+            casting.peers.iter().position(|peer| peer.connection == Some(connection))
+        };
+        match completion {
+            Completion::Connected { connection } => {
+                let Some(who) = of(self, connection) else { return Ok(()) };
+                let mut letters = Letters::new(self.node(), connection);
+                letters.post_all(self.node())?;
+                self.peers[who].letters = Some(letters);
+                let (block, slots) = (self.options.block, self.options.slots);
+                let hello = Note::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
+                self.say(who, &hello)?;
+            }
+            Completion::Received { connection, bytes, .. } => {
+                let Some(who) = of(self, connection) else { return Ok(()) };
+                let Some(mut letters) = self.peers[who].letters.take() else { return Ok(()) };
+                let (part, note) = {
+                    let (part, bytes) = letters.take(self.node(), bytes)?;
+                    (part, Note::decode(bytes))
+                };
+                let posted = letters.post(self.node(), part);
+                self.peers[who].letters = Some(letters);
+                if posted.is_err() {
+                    return Ok(());
+                }
+                match note {
+                    Ok(Note::Welcome) if self.peers[who].state == State::Absent => self.peers[who].state = State::Waits,
+                    Ok(Note::Refused(trouble)) => self.give_up(who, &trouble.to_string()),
+                    Ok(note) => self.peers[who].notes.push_back(note),
+                    Err(malformed) => self.give_up(who, &malformed.to_string()),
+                }
+            }
+            Completion::Sent { connection, operation } => {
+                if let Some(who) = of(self, connection)
+                    && let Some(mut letters) = self.peers[who].letters.take()
+                {
+                    let sent = letters.sent(self.node(), operation);
+                    self.peers[who].letters = Some(letters);
+                    sent?;
+                }
+            }
+            Completion::Closed { connection, reason } => {
+                let Some(who) = of(self, connection) else { return Ok(()) };
+                if let Some(letters) = self.peers[who].letters.take() {
+                    letters.leave(self.node());
+                }
+                let peer = &mut self.peers[who];
+                peer.connection = None;
+                peer.call_at = Instant::now() + AGAIN;
+                match peer.state {
+                    // Nobody is there yet, or another sender is served.
+                    State::Absent if !is_final(reason) => {}
+                    State::Done | State::Lost(_) => {}
+                    // It comes back, perhaps, and has another turn.
+                    State::Waits => peer.state = State::Absent,
+                    State::Absent | State::Receives => peer.state = State::Lost(reason.to_string()),
+                }
+            }
+            Completion::Word { from, letter, to_all: false, .. } => {
+                if let Some(Seat::Member(team)) = &mut self.seat {
+                    team.heed(from, &letter)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A receiver takes part no more.
+    fn give_up(&mut self, who: usize, why: &str) {
+        self.peers[who].state = State::Lost(why.into());
+        if let Some(connection) = self.peers[who].connection.take() {
+            // It may have ended by itself.
+            let _ = self.node().close(connection);
+        }
+        if let Some(letters) = self.peers[who].letters.take() {
+            letters.leave(self.node());
+        }
+    }
+
+    /// Waits until every member has said what `wanted` takes, or is lost.
+    fn hear_all(
+        &mut self,
+        members: &[usize],
+        wanted: impl Fn(&Note) -> Option<u32>,
+        each: &mut impl FnMut(&Status),
+    ) -> Result<Vec<Option<u32>>, CastError> {
+        let until = Instant::now() + self.options.team.patience;
+        let mut said: Vec<Option<u32>> = vec![None; members.len()];
+        loop {
+            for (place, &who) in members.iter().enumerate() {
+                let notes = &mut self.peers[who].notes;
+                if said[place].is_none()
+                    && let Some(at) = notes.iter().position(|note| wanted(note).is_some())
+                {
+                    said[place] = notes.remove(at).as_ref().and_then(&wanted);
+                }
+            }
+            let waits = |who: usize| self.peers[who].state == State::Receives;
+            if members.iter().zip(&said).all(|(&who, said)| said.is_some() || !waits(who)) {
+                return Ok(said);
+            }
+            if Instant::now() > until {
+                for (place, &who) in members.iter().enumerate() {
+                    if said[place].is_none() {
+                        self.give_up(who, "it did not answer in time when the team formed");
+                    }
+                }
+                return Ok(said);
+            }
+            self.turn(SOON, each)?;
+        }
+    }
+
+    /// Forms a team of these receivers, less those that are lost on the way.
+    fn form(&mut self, members: &mut Vec<usize>, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
+        loop {
+            members.retain(|&who| self.peers[who].state == State::Receives);
+            if members.is_empty() {
+                return Err(CastError::Nobody(self.reasons()));
+            }
+            let (node, mut others) = match self.seat.take().expect("it sits again at the end of each change") {
+                Seat::Alone(node) => (node, VecDeque::new()),
+                Seat::Member(team) => team.leave(),
+            };
+            let team = &self.options.team;
+            let mut addresses = Vec::new();
+            for address in node.addresses()? {
+                if let std::net::SocketAddr::V6(address) = address {
+                    addresses.push(address);
+                }
+            }
+            let mut all = vec![addresses];
+            all.extend(members.iter().map(|&who| self.peers[who].listener.addresses.clone()));
+            let membership = Membership {
+                team: team.team,
+                secret: random_secret()?,
+                rank: 0,
+                members: all,
+                port: team.port,
+                trees: team.trees,
+            };
+            match Team::join(node, &membership, *team) {
+                Ok(mut team) => {
+                    team.spare_root = true;
+                    team.others.append(&mut others);
+                    self.seat = Some(Seat::Member(Box::new(team)));
+                }
+                Err((node, error)) => {
+                    self.seat = Some(Seat::Alone(*node));
+                    return Err(error.into());
+                }
+            }
+            for (rank, &who) in (1..).zip(members.iter()) {
+                let form = Form {
+                    rank,
+                    team: team.team,
+                    port: team.port,
+                    trees: team.trees,
+                    secret: membership.secret,
+                    rate: team.rate.0,
+                    pace: (team.pace * 1e6) as u32,
+                    rtt_us: (team.rtt.0 / 1_000_000).max(1) as u32,
+                    patience_ms: team.patience.as_millis() as u32,
+                    trusting: self.options.trusting,
+                    members: membership.members.clone(),
+                };
+                self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
+                // Who is gone is found out below.
+                let _ = self.say(who, &Note::Form(form));
+            }
+            let joined = self.hear_all(members, |note| matches!(note, Note::Joined).then_some(0), each)?;
+            if joined.contains(&None) {
+                continue;
+            }
+            members.iter().for_each(|&who| {
+                let _ = self.say(who, &Note::Try);
+            });
+            let Some(Seat::Member(team)) = &mut self.seat else { continue };
+            let mut later = Vec::new();
+            let own = team.probe(|_, completion| {
+                later.push(completion);
+                Ok(())
+            })?;
+            team.others.extend(later);
+            let heard =
+                self.hear_all(members, |note| if let Note::Heard(planes) = note { Some(*planes) } else { None }, each)?;
+            if heard.contains(&None) {
+                continue;
+            }
+            let planes = heard.into_iter().flatten().fold(own, |planes, heard| planes & heard);
+            if let Some(Seat::Member(team)) = &mut self.seat {
+                team.planes = planes;
+            }
+            members.iter().for_each(|&who| {
+                let _ = self.say(who, &Note::Planes(planes));
+            });
+            if planes == 0 {
+                return Err(CastError::Option(
+                    "no plane carries multicast to all receivers: let the network copy for the team, or use `strandway copy`".into(),
+                ));
+            }
+            return Ok(());
+        }
+    }
+
+    /// Casts a tree to these receivers.
+    fn pass(
+        &mut self,
+        tree: Tree,
+        mut members: Vec<usize>,
+        each: &mut impl FnMut(&Status),
+    ) -> Result<Outcome, CastError> {
+        members.iter().for_each(|&who| self.peers[who].state = State::Receives);
+        self.form(&mut members, each)?;
+        let mut chorus = Chorus::new(members.iter().copied());
+        let (orders, list) = mpsc::channel();
+        let (inbox, heard) = mpsc::channel();
+        let waker = self.node().waker()?;
+        let sender = Sender::new(tree, (self.options.block, self.options.slots), false, orders);
+        let thread = std::thread::Builder::new().name("cast".into()).spawn(move || {
+            let ended = sender.run(&heard, || waker.wake());
+            waker.wake();
+            ended
+        });
+        let thread = thread.map_err(|error| CastError::Option(format!("no thread for the disk: {error}")))?;
+        let pumped = self.pump(&list, &inbox, &mut chorus, &mut members, each);
+        drop((list, inbox));
+        let ended = thread.join().unwrap_or(Err(None));
+        for who in chorus.members().collect::<Vec<_>>() {
+            self.peers[who].failures = chorus.voice(who).map_or_else(Vec::new, |voice| voice.failures.clone());
+            self.peers[who].state = State::Done;
+        }
+        pumped?;
+        Ok(ended.map_err(|error| error.unwrap_or(CopyError::Stopped))?)
+    }
+
+    /// Moves messages and parcels until the disk thread has no more orders.
+    fn pump(
+        &mut self,
+        orders: &mpsc::Receiver<Order>,
+        inbox: &mpsc::Sender<(usize, Message)>,
+        chorus: &mut Chorus,
+        members: &mut Vec<usize>,
+        each: &mut impl FnMut(&Status),
+    ) -> Result<(), CastError> {
+        let mut parcels: VecDeque<(u16, Vec<u8>)> = VecDeque::new();
+        loop {
+            loop {
+                match orders.try_recv() {
+                    Ok(Order::Say(message)) => {
+                        if let Ok(said) = Message::decode(&message) {
+                            chorus.say(&said);
+                        }
+                        members.iter().for_each(|&who| {
+                            // Who is gone is found out below.
+                            let _ = self.say(who, &Note::Copy(message.clone()));
+                        });
+                    }
+                    Ok(Order::Write(slot, parcel)) => parcels.push_back((slot, parcel)),
+                    Ok(Order::Heard(_)) => {}
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            if let Some((slot, parcel)) = parcels.pop_front() {
+                self.cast(slot, parcel, chorus, inbox, members, each)?;
+            }
+            self.turn(SOON, each)?;
+            for who in members.clone() {
+                self.listen(who, chorus, inbox);
+            }
+            self.leave_behind(chorus, inbox, members)?;
+        }
+    }
+
+    /// Heeds what a receiver has said of its copy.
+    fn listen(&mut self, who: usize, chorus: &mut Chorus, inbox: &mpsc::Sender<(usize, Message)>) {
+        while let Some(at) = self.peers[who].notes.iter().position(|note| matches!(note, Note::Copy(_))) {
+            let Some(Note::Copy(message)) = self.peers[who].notes.remove(at) else { return };
+            let heard = Message::decode(&message).and_then(|message| chorus.hear(who, message));
+            match heard {
+                // If the disk thread has ended, its orders have, too.
+                Ok(all) => all.into_iter().for_each(|message| drop(inbox.send((0, message)))),
+                Err(malformed) => return self.give_up(who, &malformed.to_string()),
+            }
+            if let Some(voice) = chorus.voice(who) {
+                (self.peers[who].bytes, self.peers[who].files) = (voice.bytes, voice.files);
+            }
+        }
+    }
+
+    /// Goes on without receivers that are lost.
+    fn leave_behind(
+        &mut self,
+        chorus: &mut Chorus,
+        inbox: &mpsc::Sender<(usize, Message)>,
+        members: &mut Vec<usize>,
+    ) -> Result<(), CastError> {
+        for who in members.clone() {
+            if self.peers[who].state == State::Receives {
+                continue;
+            }
+            if self.options.all_or_nothing {
+                return Err(CastError::Lost(self.peers[who].listener.name.clone()));
+            }
+            members.retain(|&member| member != who);
+            let (said, voice) = chorus.lose(who);
+            self.peers[who].failures = voice.failures;
+            said.into_iter().for_each(|message| drop(inbox.send((0, message))));
+        }
+        if members.is_empty() { Err(CastError::Nobody(self.reasons())) } else { Ok(()) }
+    }
+
+    /// Casts a parcel to all members; a member that dies is left behind, and the others get the parcel in a team of their own.
+    fn cast(
+        &mut self,
+        slot: u16,
+        mut parcel: Vec<u8>,
+        chorus: &mut Chorus,
+        inbox: &mpsc::Sender<(usize, Message)>,
+        members: &mut Vec<usize>,
+        each: &mut impl FnMut(&Status),
+    ) -> Result<(), CastError> {
+        let bytes = parcel.len();
+        debug_assert!(bytes as u64 <= parcel_bytes(self.options.block));
+        let chunk = self.node().payload() as usize;
+        let promised =
+            (!self.options.trusting).then(|| *blake3::hash(&super::hashes(&parcel, chunk).concat()).as_bytes());
+        loop {
+            self.leave_behind(chorus, inbox, members)?;
+            let formed = matches!(&self.seat, Some(Seat::Member(team)) if team.ranks() as usize == members.len() + 1);
+            if !formed {
+                self.form(members, each)?;
+                continue;
+            }
+            let note = Note::Parcel { slot, bytes: bytes as u32, hashes: promised.unwrap_or_default() };
+            members.iter().for_each(|&who| {
+                // Who is gone is found out by the team.
+                let _ = self.say(who, &note);
+            });
+            let stop = self.stop;
+            let Some(Seat::Member(team)) = &mut self.seat else { continue };
+            match super::broadcast(team, parcel, bytes, promised.as_ref(), stop) {
+                Ok(_) => {
+                    self.cast_bytes += bytes as u64;
+                    chorus.cast(slot, bytes as u64);
+                    return Ok(());
+                }
+                Err((back, GroupError::Dead { rank })) => {
+                    parcel = back;
+                    if let Some(&who) = members.get((rank as usize).wrapping_sub(1)) {
+                        self.give_up(who, "it was silent for too long");
+                    }
+                }
+                Err((_, error)) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Is it no use to call again?
+const fn is_final(reason: Reason) -> bool {
+    !matches!(reason, Reason::NoAnswer | Reason::PeerFull | Reason::ByPeer | Reason::PeerSilent)
+}

@@ -1,0 +1,72 @@
+//! The disk thread of the side that writes: messages and parcels in, answers and results out.
+
+use super::message::{MESSAGE_MAX, Message};
+use super::receiver::Receiver;
+use super::trouble::Trouble;
+use std::sync::mpsc;
+
+/// Results of files in one message at the most, which then fits.
+const RESULTS_MAX: usize = 8_192;
+
+/// Work for the disk thread of a client.
+#[derive(Debug)]
+pub enum Work {
+    /// A message of the client, and the part of the inbox that it is in.
+    Message(usize, Message),
+    /// A parcel is here.
+    Parcel {
+        /// Its slot.
+        slot: u16,
+        /// Its pieces.
+        bytes: Vec<u8>,
+        /// Payload that was rebuilt from parity so far, in bytes: for the client's counters.
+        rebuilt: u64,
+    },
+}
+
+/// News of a disk thread.
+#[derive(Debug)]
+pub enum Said {
+    /// The directory is open, or it is not.
+    Ready(Result<(), Trouble>),
+    /// Send this.
+    Message(Vec<u8>),
+    /// A received message has been heeded: there is room for another one in this part.
+    Heard(usize),
+    /// A parcel has been written.
+    Freed(u16),
+    /// The client broke the protocol.
+    Broken,
+}
+
+/// Does the disk work of one client until there is no more.
+pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(Said)) {
+    while let Ok(work) = list.recv() {
+        match work {
+            Work::Message(part, message) => match receiver.hear(message) {
+                Ok(answer) => {
+                    let bytes = answer.encode();
+                    debug_assert!(bytes.len() <= MESSAGE_MAX);
+                    tell(Said::Message(bytes));
+                    tell(Said::Heard(part));
+                }
+                Err(_) => return tell(Said::Broken),
+            },
+            Work::Parcel { slot, bytes, rebuilt } => {
+                let Ok(results) = receiver.take(&bytes) else { return tell(Said::Broken) };
+                tell(Said::Freed(slot));
+                let mut results = results.chunks(RESULTS_MAX);
+                let mut freed = vec![slot];
+                loop {
+                    let results = results.next();
+                    if results.is_none() && freed.is_empty() {
+                        break;
+                    }
+                    let results = results.unwrap_or_default().to_vec();
+                    let freed = std::mem::take(&mut freed);
+                    tell(Said::Message(Message::Progress { rebuilt, freed, results }.encode()));
+                }
+            }
+        }
+    }
+}
