@@ -1,5 +1,6 @@
 //! The command line. Its help is meant to teach: every command ends with examples.
 
+mod cast;
 mod copy;
 mod fabric;
 mod model;
@@ -11,6 +12,7 @@ mod wire;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use cast::{CastArgs, Trust};
 pub(crate) use copy::CopyArgs;
 pub(crate) use fabric::{
     FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs, FabricRunArgs,
@@ -46,6 +48,7 @@ Examples:
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability for this long link?
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
   strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
+  strandway cast weights --to h1 --to h2 --node h0.toml files to many hosts by multicast (after: cast --receive DIR)
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
@@ -84,6 +87,9 @@ pub(crate) enum Command {
     /// Copy files and directories to another host, over a long or lossy path, and go on where a copy stopped
     #[command(after_help = copy::EXAMPLES)]
     Copy(Box<CopyArgs>),
+    /// Multicast files and directories to many hosts at once; receivers repair each other's losses
+    #[command(after_help = cast::EXAMPLES)]
+    Cast(Box<CastArgs>),
     /// Run a node from its node file until Ctrl-C: answers `strandway perf client`, and tells what it carries
     #[command(after_help = node::NODE_EXAMPLES)]
     Node(NodeArgs),

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod cast;
 mod collective;
 pub(crate) mod compare;
 pub(crate) mod copy;

@@ -160,7 +160,7 @@ pub(crate) struct PerfCommon {
 }
 
 /// Bytes, with K, M or G behind them or without.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
         "" => 0,

@@ -27,7 +27,7 @@ pub(crate) struct TeamArgs {
     pub(crate) no_multicast: bool,
 }
 
-fn patience(text: &str) -> Result<Duration, String> {
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
     let span = parse_span(text)?;
     Ok(Duration::from_nanos(span.0 / 1_000).max(Duration::from_millis(10)))
 }

@@ -195,7 +195,7 @@ fn line(status: &Status) -> String {
 }
 
 /// Bytes with three digits or so.
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let step = (1..units.len()).take_while(|&step| count >= 1_000_u64.pow(step as u32)).count();
     let digits = usize::from(step > 0);

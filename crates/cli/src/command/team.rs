@@ -27,9 +27,19 @@ impl From<GroupError> for Failure {
 
 /// Reads a rank file: the addresses of each rank, plane by plane. With a node file, lines may name hosts of its fabric.
 pub(super) fn rank_file(path: &Path, file: Option<&NodeFile>) -> Result<Vec<Vec<SocketAddrV6>>, Failure> {
-    let wrong = |what: String| Failure::Usage(format!("--ranks {}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{error}; write a line for each rank")))?;
-    let mut ranks = Vec::new();
+    Ok(lines("--ranks", path, file, PORT)?.into_iter().map(|(_, addresses)| addresses).collect())
+}
+
+/// Reads a file with a node on each line, which `flag` has named: the line, and the node's addresses.
+pub(super) fn lines(
+    flag: &str,
+    path: &Path,
+    file: Option<&NodeFile>,
+    port: u16,
+) -> Result<Vec<(String, Vec<SocketAddrV6>)>, Failure> {
+    let wrong = |what: String| Failure::Usage(format!("{flag} {}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{error}; write a line for each")))?;
+    let mut all = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or("").trim();
         if line.is_empty() {
@@ -37,24 +47,26 @@ pub(super) fn rank_file(path: &Path, file: Option<&NodeFile>) -> Result<Vec<Vec<
         }
         let names: Vec<String> =
             line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).map(String::from).collect();
-        let addresses = one(&names, file).map_err(|failure| match failure {
+        let addresses = one(&names, file, port).map_err(|failure| match failure {
             Failure::Usage(said) => wrong(format!("line {number}: {said}")),
             other => other,
         })?;
-        ranks.push(addresses);
+        all.push((line.to_string(), addresses));
     }
-    match ranks.len() {
-        0 => Err(wrong("it has no ranks: write a line for each, such as [fd00:1::1]:47950,[fd00:2::1]:47950".into())),
-        1..=65_536 => Ok(ranks),
-        many => Err(wrong(format!("{many} ranks: 65,536 are the most"))),
+    match all.len() {
+        0 => {
+            Err(wrong(format!("it names nobody: write a line for each, such as [fd00:1::1]:{port},[fd00:2::1]:{port}")))
+        }
+        1..=65_536 => Ok(all),
+        many => Err(wrong(format!("{many} lines: 65,536 are the most"))),
     }
 }
 
 /// The addresses of a node: by name where a node file knows it.
-pub(super) fn one(names: &[String], file: Option<&NodeFile>) -> Result<Vec<SocketAddrV6>, Failure> {
+pub(super) fn one(names: &[String], file: Option<&NodeFile>, port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
     match (file, names) {
-        (Some(file), [_]) => wire::peer(file, names, PORT),
-        _ => wire::addresses(names, PORT),
+        (Some(file), [_]) => wire::peer(file, names, port),
+        _ => wire::addresses(names, port),
     }
 }
 

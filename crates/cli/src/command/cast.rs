@@ -1,0 +1,219 @@
+//! `strandway cast`.
+
+use super::{team, wire};
+use crate::Failure;
+use crate::args::{CastArgs, Trust};
+use crate::outputs::{Outputs, Wanted};
+use crate::progress::{self, RealBar};
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::path::Path;
+use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
+use strandway_lab::NodeFile;
+use strandway_proto::Rate;
+use strandway_udp::copy::parts::Target;
+use strandway_udp::copy::shown;
+use strandway_udp::{Config, Node};
+
+/// Where a receiver listens unless told otherwise: the port after that of `copy`, ours.
+const PORT: u16 = 47_932;
+/// The rate of a network that nothing is said about; ours, as for `copy`.
+const RATE: Rate = Rate::from_gbps(1);
+/// Failures that are listed one by one; the JSON summary has all.
+const LISTED: usize = 20;
+
+impl From<CastError> for Failure {
+    fn from(error: CastError) -> Failure {
+        match error {
+            CastError::Node(error) => error.into(),
+            CastError::Team(error) => error.into(),
+            CastError::Copy(error) => error.into(),
+            CastError::Option(said) => Failure::Usage(said),
+            other => Failure::Run(other.to_string()),
+        }
+    }
+}
+
+pub(crate) fn cast(args: &CastArgs) -> Result<(), Failure> {
+    match &args.receive {
+        Some(directory) => receive(args, directory),
+        None => send(args),
+    }
+}
+
+fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
+    let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
+    let ours = || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]);
+    let (config, _) = wire::config(&args.wire, None, ours, PORT)?;
+    let target = Target::open(directory).map_err(Failure::Usage)?;
+    let node = Node::bind(config)?;
+    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
+    outputs.show(&format!("receiving below {} on {}; Ctrl-C ends\n", shown(directory), at.join(" ")));
+    let mut failed = false;
+    cast::receive(node, target, &progress::interrupted, |served| {
+        failed = matches!(served, Served::Ended(_));
+        match &served {
+            Served::Came(from) => outputs.show(&format!("a sender came from {from}\n")),
+            Served::Formed { members, planes } => {
+                outputs.show(&format!("a team of {members}, multicast on {} plane(s)\n", planes.count_ones()));
+            }
+            Served::Over { bytes } => {
+                outputs.show(&format!("a cast is over: {} arrived\n", super::copy::bytes(*bytes)))
+            }
+            Served::Ended(why) => outputs.show(&format!("a cast ended early: {why}\n")),
+        }
+        !(args.once && served.is_end())
+    })?;
+    if args.once && failed {
+        Err(Failure::Run("the cast ended early; the next one goes on there".into()))
+    } else {
+        Ok(())
+    }
+}
+
+/// The receivers that the command line names.
+fn listeners(args: &CastArgs, file: Option<&NodeFile>) -> Result<Vec<Listener>, Failure> {
+    let mut all = Vec::new();
+    for name in &args.to {
+        let names: Vec<String> = name.split(',').filter(|word| !word.is_empty()).map(String::from).collect();
+        all.push(Listener { name: name.clone(), addresses: team::one(&names, file, PORT)? });
+    }
+    if let Some(path) = &args.to_file {
+        for (name, addresses) in team::lines("--to-file", path, file, PORT)? {
+            all.push(Listener { name, addresses });
+        }
+    }
+    if all.is_empty() {
+        return Err(Failure::Usage("to whom? Name receivers with --to, or in a file with --to-file".into()));
+    }
+    Ok(all)
+}
+
+fn send(args: &CastArgs) -> Result<(), Failure> {
+    let file = args.wire.node.as_deref().map(NodeFile::load).transpose()?;
+    let listeners = listeners(args, file.as_ref())?;
+    let first = listeners[0].addresses.clone();
+    let ours = || first.iter().copied().map(wire::local_for).collect();
+    let (mut config, file) = wire::config(&args.wire, None, ours, 0)?;
+    config.rate = args.rate.unwrap_or(if file.is_some() { config.rate } else { RATE });
+    let options = Options {
+        block: u32::try_from(args.block).unwrap_or(u32::MAX),
+        wait: args.wait,
+        all_or_nothing: args.all_or_nothing,
+        trusting: args.trust == Trust::Members,
+        ..Options::new(team::options(&args.team, &config)?)
+    };
+    let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
+    let inputs = [wire::inputs(&args.wire), args.to_file.iter().cloned().collect()].concat();
+    let mut outputs = Outputs::open(wanted, &inputs)?;
+    let config = Config { accept: false, ..config };
+    let node = Node::bind(config)?;
+    let bar = RealBar::of_copy(args.quiet);
+    let mut each = |status: &Status| {
+        let receives = status.receivers.iter().filter(|r| matches!(r.state, State::Receives | State::Done));
+        let (count, bytes) = receives.fold((0, 0), |(count, bytes), r| (count + 1, bytes + r.bytes));
+        bar.show(bytes, status.bytes * count, || line(status));
+    };
+    let summary = cast::send(node, &listeners, &args.sources, &options, &progress::interrupted, &mut each);
+    drop(bar);
+    let summary = summary?;
+    outputs.show(&told(&summary));
+    outputs.json(|| json(args, &summary))?;
+    let lost = summary.status.receivers.iter().filter(|receiver| receiver.state != State::Done).count();
+    let failures = summary.failures.iter().map(|(who, path, why)| format!("{who}: {}: {why}", shown(path)));
+    let unread = summary.unread.iter().map(|(path, why)| format!("{}: {why}", shown(path)));
+    let mut lines: Vec<String> = unread.chain(failures).collect();
+    if lines.is_empty() && lost == 0 {
+        return Ok(());
+    }
+    let count = lines.len();
+    if count > LISTED {
+        lines.truncate(LISTED);
+        lines.push(format!("{} more; --json has them all", count - LISTED));
+    }
+    if lost > 0 {
+        lines.push(format!("{lost} receiver(s) do not have everything; run it again: it goes on where it stopped"));
+    }
+    Err(Failure::Run(lines.join("\n")))
+}
+
+/// The line beside the progress bar: the slowest receiver, and who is not there.
+fn line(status: &Status) -> String {
+    let receives: Vec<_> = status.receivers.iter().filter(|r| r.state == State::Receives).collect();
+    let slowest = receives
+        .iter()
+        .min_by_key(|r| r.bytes)
+        .map_or(String::new(), |r| format!(", slowest {} at {}", r.name, super::copy::bytes(r.bytes)));
+    let count = |wanted: fn(&State) -> bool| status.receivers.iter().filter(|r| wanted(&r.state)).count();
+    let others = [
+        (count(|state| *state == State::Done), "done"),
+        (count(|state| *state == State::Waits), "waiting"),
+        (count(|state| *state == State::Absent), "absent"),
+        (count(|state| matches!(state, State::Lost(_))), "lost"),
+    ];
+    let others: Vec<String> =
+        others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
+    format!(
+        "{} cast, {} receiving{slowest}{}, {:.1} Mb/s",
+        super::copy::bytes(status.cast_bytes),
+        receives.len(),
+        others.concat(),
+        status.cast_bytes as f64 * 8.0 / 1e6 / status.seconds.max(1e-9)
+    )
+}
+
+fn state(state: &State) -> String {
+    match state {
+        State::Absent => "it did not answer".into(),
+        State::Waits | State::Receives => "unfinished".into(),
+        State::Done => "has everything".into(),
+        State::Lost(why) => format!("lost: {why}"),
+    }
+}
+
+fn told(summary: &Summary) -> String {
+    let status = &summary.status;
+    let per_byte = if status.cast_bytes == 0 { 0.0 } else { status.wire_bytes as f64 / status.cast_bytes as f64 };
+    let mut text = format!(
+        "{} cast in {:.1} s, {:.1} Mb/s, {} pass(es); {per_byte:.3} bytes sent per byte\n",
+        super::copy::bytes(status.cast_bytes),
+        status.seconds,
+        status.cast_bytes as f64 * 8.0 / 1e6 / status.seconds.max(1e-9),
+        summary.passes
+    );
+    for receiver in &status.receivers {
+        text += &format!("  {}: {}, {} file(s) new\n", receiver.name, state(&receiver.state), receiver.files);
+    }
+    text
+}
+
+fn json(args: &CastArgs, summary: &Summary) -> String {
+    let status = &summary.status;
+    let receiver = |r: &cast::Progress| {
+        serde_json::json!({
+            "name": r.name,
+            "done": r.state == State::Done,
+            "state": state(&r.state),
+            "bytes": r.bytes,
+            "files": r.files,
+        })
+    };
+    let failure = |(who, path, why): &(String, std::path::PathBuf, strandway_udp::copy::Trouble)| serde_json::json!({ "receiver": who, "path": shown(path), "why": why.to_string() });
+    let unread = |(path, why): &(std::path::PathBuf, strandway_udp::copy::Trouble)| serde_json::json!({ "path": shown(path), "why": why.to_string() });
+    let object = serde_json::json!({
+        "format": 1,
+        "kind": "cast",
+        "seconds": status.seconds,
+        "passes": summary.passes,
+        "files": status.files,
+        "bytes": status.bytes,
+        "missing_bytes": summary.missing_bytes,
+        "cast_bytes": status.cast_bytes,
+        "wire_bytes": status.wire_bytes,
+        "multicast_planes": status.planes,
+        "trust": if args.trust == Trust::Source { "source" } else { "members" },
+        "receivers": status.receivers.iter().map(receiver).collect::<Vec<_>>(),
+        "failures": summary.failures.iter().map(failure).collect::<Vec<_>>(),
+        "unread": summary.unread.iter().map(unread).collect::<Vec<_>>(),
+    });
+    format!("{object:#}\n")
+}
