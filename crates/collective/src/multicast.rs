@@ -270,9 +270,10 @@ impl Multicast {
         }
     }
 
-    /// Chunks of a share for a group or a host, on these planes, in a step with so many roots; the pace on each plane is the same.
+    /// Chunks of a share for a group or a host, on these planes, in a step with so many roots. The pace on each plane is that of all planes
+    /// divided by their number, however few of them are used.
     fn cast(&self, to: HostId, share: u32, first: u32, count: u32, planes: u32, sharing: u32) -> Cast {
-        let many = u64::from(planes.count_ones().max(1)) * u64::from(sharing);
+        let many = u64::from(self.planes.count_ones().max(1)) * u64::from(sharing);
         let chunks = self.layout.chunks(share);
         Cast {
             to,

@@ -78,7 +78,11 @@ impl Team {
     pub(crate) fn set_aside(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter),
-            Completion::Word { .. } | Completion::Chunk { .. } | Completion::Cast { .. } => Ok(()),
+            Completion::Word { path, .. } => {
+                self.hear_plane(path);
+                Ok(())
+            }
+            Completion::Chunk { .. } | Completion::Cast { .. } => Ok(()),
             other => {
                 self.others.push_back(other);
                 Ok(())

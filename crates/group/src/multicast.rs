@@ -142,7 +142,7 @@ impl Team {
         let mut closed: Option<Time> = None;
         let linger = op.rtt * LINGER;
         let now = self.now();
-        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() });
+        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() & !self.deaf });
         caster.handle_timeout(now);
         for (from, task, word) in std::mem::take(&mut self.early) {
             match task == op.task {
@@ -178,6 +178,7 @@ impl Team {
                 }
                 Outcome::Closed if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {
                     done.counts = *caster.counts();
+                    self.judge_planes()?;
                     return Ok(done);
                 }
                 _ => {}
@@ -192,6 +193,9 @@ impl Team {
             }
             let nap = Duration::from_nanos(at.since(now).0.div_ceil(1_000)).min(LOOK);
             if let Some(completion) = self.node.wait(nap)? {
+                if let Completion::Chunk { plane, .. } = completion {
+                    self.count_chunk(plane);
+                }
                 self.tell(op, &mut caster, completion)?;
             }
         }

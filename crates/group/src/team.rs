@@ -15,6 +15,10 @@ const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
 /// How often each tree is tried, and how long apart: ours.
 const PROBES: u32 = 8;
 const PROBE_EVERY: Duration = Duration::from_millis(15);
+/// A plane is silent if it brought nothing while others brought so many chunks: ours, two full system calls.
+const SILENCE: u32 = 128;
+/// So often planes are tried: ours.
+const TRY_EVERY: Duration = Duration::from_millis(100);
 /// Words of later operations that are kept, at the most: ours.
 const EARLY_MAX: usize = 65_536;
 
@@ -67,6 +71,14 @@ pub struct Team {
     pub(crate) options: Options,
     /// Planes that carry multicast between all ranks, one bit each.
     pub(crate) planes: u32,
+    /// Planes that were silent in an operation: it does without them until they are heard again. One bit each.
+    pub(crate) deaf: u32,
+    /// By plane: chunks that others have brought since its last one.
+    pub(crate) silence: Vec<u32>,
+    /// The trees on which something was heard since, by plane that is silent.
+    pub(crate) revived: Vec<u64>,
+    /// When the planes were tried last.
+    pub(crate) tried: Instant,
     /// The number of the next operation.
     pub(crate) task: u32,
     pub(crate) began: Instant,
@@ -177,6 +189,10 @@ impl Team {
             members: membership.members.clone(),
             options,
             planes: 0,
+            deaf: 0,
+            silence: vec![0; membership.members[0].len()],
+            revived: vec![0; membership.members[0].len()],
+            tried: Instant::now(),
             task: 1,
             began: Instant::now(),
             early: VecDeque::new(),
@@ -234,6 +250,55 @@ impl Team {
         }
         let all = |plane: usize| (0..ranks).all(|rank| (0..trees).all(|tree| heard[at(rank, plane, tree)]));
         Ok((0..planes).filter(|&plane| all(plane)).fold(0, |planes, plane| planes | 1 << plane))
+    }
+
+    /// A chunk came by a plane.
+    pub(crate) fn count_chunk(&mut self, plane: u8) {
+        self.silence.iter_mut().for_each(|chunks| *chunks += 1);
+        if let Some(chunks) = self.silence.get_mut(usize::from(plane)) {
+            *chunks = 0;
+        }
+    }
+
+    /// An operation is over: planes that have been silent while others brought many chunks are left out, and tried, until they are heard
+    /// on every tree.
+    pub(crate) fn judge_planes(&mut self) -> Result<(), GroupError> {
+        for (plane, chunks) in self.silence.iter_mut().enumerate() {
+            let used = self.planes & !self.deaf;
+            if used >> plane & 1 == 1 && used.count_ones() > 1 && *chunks >= SILENCE {
+                self.deaf |= 1 << plane;
+                *chunks = 0;
+            }
+        }
+        self.try_silent()
+    }
+
+    /// Sends a letter along each tree of each plane, now and then: others may wait to hear it.
+    pub(crate) fn try_silent(&mut self) -> Result<(), GroupError> {
+        if self.tried.elapsed() < TRY_EVERY {
+            return Ok(());
+        }
+        self.tried = Instant::now();
+        for plane in (0..self.members[0].len()).filter(|&plane| self.planes >> plane & 1 == 1) {
+            for tree in 0..self.options.trees {
+                self.node.say_to_all(self.group, PathId::new(plane as u8, tree.into()), PROBE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A letter to all came by a plane and a tree.
+    pub(crate) fn hear_plane(&mut self, path: PathId) {
+        let plane = usize::from(path.port());
+        if self.deaf >> plane & 1 == 0 {
+            return;
+        }
+        let trees = u32::from(self.options.trees).min(64);
+        self.revived[plane] |= 1 << (path.entropy() % trees);
+        if self.revived[plane].count_ones() == trees {
+            self.revived[plane] = 0;
+            self.deaf &= !(1 << plane);
+        }
     }
 
     /// Our rank.

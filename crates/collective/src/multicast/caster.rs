@@ -310,7 +310,7 @@ impl<'a> Caster<'a> {
     fn begin_moving(&mut self, now: Time) {
         self.moving_since = now;
         self.last_chunk = now;
-        self.fetch_at = now + self.op.cutoff();
+        self.fetch_at = now + self.op.cutoff().scaled(self.slowdown());
         if self.op.pace.is_some() {
             // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
             self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
@@ -425,7 +425,12 @@ impl<'a> Caster<'a> {
             return Time::NEVER;
         }
         let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
-        (self.moving_since + self.op.schedule().scaled(0.9)).max(self.last_chunk + quiet)
+        (self.moving_since + self.op.schedule().scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
+    }
+
+    /// How many times longer all takes, since not all planes are used that every host has.
+    fn slowdown(&self) -> f64 {
+        f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
     }
 
     /// Planes by which nothing has come for two round trips while others brought something.

@@ -282,6 +282,15 @@ impl Serving {
     fn again(&mut self, now: Time, op: &Multicast, chunk: u32, from: u32) -> Option<Given> {
         let left = self.busy_until.max(now) + op.chunk_time();
         let known = self.asked.get(&chunk).copied();
+        if op.spare_root {
+            // Several receivers lack it, or they would not ask the root. It goes to all, and once for all who ask before it is there.
+            if known.is_some_and(|(_, at, _)| at + Fetching::patience(op) > now) {
+                return None;
+            }
+            self.asked.insert(chunk, (from, left, Some(left)));
+            self.busy_until = left;
+            return Some(Given::All(chunk, 1));
+        }
         let (entry, given) = match known {
             Some((_, _, Some(cast))) if cast + op.rtt > now => return None,
             Some((before, at, _)) if at + op.rtt > now => {

@@ -81,7 +81,7 @@ pub fn receive(
 
 /// The node of a receiver, alone or in a team.
 enum Seat {
-    Alone(Node),
+    Alone(Box<Node>),
     Member(Box<Team>),
     /// While it changes.
     Nobody,
@@ -106,7 +106,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     fn new(mut node: Node, connection: Connection, target: &'a mut Target, stop: &'a S) -> Session<'a, S> {
         let letters = Letters::new(&mut node, connection);
         Session {
-            seat: Seat::Alone(node),
+            seat: Seat::Alone(Box::new(node)),
             connection,
             letters: Some(letters),
             target,
@@ -130,7 +130,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     /// Leaves team and connection.
     fn end(mut self) -> Node {
         let mut node = match std::mem::replace(&mut self.seat, Seat::Nobody) {
-            Seat::Alone(node) => node,
+            Seat::Alone(node) => *node,
             Seat::Member(team) => team.leave().0,
             Seat::Nobody => unreachable!("it sits again at the end of each change"),
         };
@@ -320,7 +320,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         }
         self.trusting = form.trusting;
         let (node, mut others) = match std::mem::replace(&mut self.seat, Seat::Nobody) {
-            Seat::Alone(node) => (node, Default::default()),
+            Seat::Alone(node) => (*node, Default::default()),
             Seat::Member(team) => team.leave(),
             Seat::Nobody => unreachable!("it sits again at the end of each change"),
         };
@@ -348,7 +348,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
                 self.seat = Seat::Member(Box::new(team));
             }
             Err((node, error)) => {
-                self.seat = Seat::Alone(*node);
+                self.seat = Seat::Alone(node);
                 return Err(error.into());
             }
         }

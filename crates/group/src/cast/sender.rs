@@ -121,7 +121,7 @@ pub fn send(
     let wire = wire(&node);
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
-        seat: Some(Seat::Alone(node)),
+        seat: Some(Seat::Alone(Box::new(node))),
         peers,
         options,
         stop,
@@ -171,7 +171,7 @@ impl Peer {
 }
 
 enum Seat {
-    Alone(Node),
+    Alone(Box<Node>),
     Member(Box<Team>),
 }
 
@@ -446,7 +446,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 return Err(CastError::Nobody(self.reasons()));
             }
             let (node, mut others) = match self.seat.take().expect("it sits again at the end of each change") {
-                Seat::Alone(node) => (node, VecDeque::new()),
+                Seat::Alone(node) => (*node, VecDeque::new()),
                 Seat::Member(team) => team.leave(),
             };
             let team = &self.options.team;
@@ -473,7 +473,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     self.seat = Some(Seat::Member(Box::new(team)));
                 }
                 Err((node, error)) => {
-                    self.seat = Some(Seat::Alone(*node));
+                    self.seat = Some(Seat::Alone(node));
                     return Err(error.into());
                 }
             }
