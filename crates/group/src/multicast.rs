@@ -114,6 +114,7 @@ impl Team {
             },
             ranks: Ranks::new((0..ranks).map(HostId).collect()),
             layout,
+            parity: None,
             chains: Chains::new(ranks, options.chains),
             starts: vec![Time::ZERO; ranks as usize],
             group: GROUP,
