@@ -174,7 +174,12 @@ impl Team {
                     self.dead = Some(dead);
                     return Err(GroupError::Dead { rank: dead });
                 }
-                Outcome::Aborted { .. } => {
+                Outcome::Differs { ranks: [a, b] } if closed.is_some_and(|at| now > at + linger) => {
+                    return Err(GroupError::Config(format!(
+                        "ranks {a} and {b} call with buffers of different sizes: all must have the same one"
+                    )));
+                }
+                Outcome::Aborted { .. } | Outcome::Differs { .. } => {
                     closed.get_or_insert(now);
                 }
                 Outcome::Closed if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {

@@ -29,8 +29,8 @@ enum Phase {
     /// It has everything, and waits until the others have.
     Closing,
     Closed,
-    /// Given up, since this rank is silent.
-    Aborted(u32),
+    /// Given up, for the reason that this word tells others.
+    Aborted(Word),
 }
 
 /// What has become of a rank's part.
@@ -46,6 +46,11 @@ pub enum Outcome {
     Aborted {
         /// The silent rank.
         dead: u32,
+    },
+    /// It was given up before anything was sent: two ranks have buffers of different sizes.
+    Differs {
+        /// The ranks. If all but one agree, that one is among them.
+        ranks: [u32; 2],
     },
 }
 
@@ -193,7 +198,8 @@ impl<'a> Caster<'a> {
     pub fn outcome(&self) -> Outcome {
         match self.phase {
             Phase::Closed => Outcome::Closed,
-            Phase::Aborted(dead) => Outcome::Aborted { dead },
+            Phase::Aborted(Word::Differ { ranks }) => Outcome::Differs { ranks },
+            Phase::Aborted(Word::Abort { dead }) => Outcome::Aborted { dead },
             _ if self.complete => Outcome::Complete,
             _ => Outcome::Running,
         }
@@ -259,7 +265,8 @@ impl<'a> Caster<'a> {
                 return false;
             }
             self.sent_rounds[b] += 1;
-            self.owe(now, self.ahead(1 << round), Word::Barrier { barrier, round, planes: self.planes });
+            let bytes = self.op.layout.bytes();
+            self.owe(now, self.ahead(1 << round), Word::Barrier { barrier, round, planes: self.planes, bytes });
         }
         self.heard_rounds[b] == ((1u64 << rounds) - 1) as u32
     }

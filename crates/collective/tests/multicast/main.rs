@@ -188,6 +188,26 @@ fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
 }
 
 #[test]
+fn a_buffer_of_another_size_is_an_error_at_once_that_names_its_rank() {
+    for ranks in [2, 3, 7, 8] {
+        for odd in 0..ranks {
+            for loss in [0.0, 0.1] {
+                let op = operation(ranks, None, 3_000, 2, Recovery::FAST);
+                let other = operation(ranks, None, 3_001, 2, Recovery::FAST);
+                let trouble = Trouble { odd: Some((odd, other)), loss, ..Trouble::default() };
+                let ended = run(std::slice::from_ref(&op), trouble, 9);
+                assert!(ended.quiet, "{ranks} ranks, {odd} is odd");
+                for outcome in &ended.outcomes[0] {
+                    let named = matches!(outcome, Outcome::Differs { ranks } if ranks.contains(&odd));
+                    assert!(named, "{ranks} ranks, {odd} is odd: {outcome:?}");
+                }
+                assert_eq!(ended.counts.unready, 0, "nothing was sent");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_neighbours_word_does_not_protect_buffers_from_direct_fetches() {
     let wrong = |close: bool| {
         let recovery = Recovery { close, ..Recovery::FAST };

@@ -78,6 +78,8 @@ pub struct Trouble {
     pub missing: Vec<(u32, u32)>,
     /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
     pub lost_runs: Vec<(u32, u32)>,
+    /// A rank that has another operation in mind than the others.
+    pub odd: Option<(u32, Multicast)>,
     /// The run is given up then; by default after a second.
     pub until: Option<Time>,
     /// Letters of this kind are lost: a test, and how many of them.
@@ -330,9 +332,11 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         };
         (0..ranks).map(buffer).collect()
     });
+    let other = trouble.odd.clone();
+    let odd = |op, rank| other.as_ref().filter(|(who, _)| *who == rank).map_or(op, |(_, other)| other);
     let mut net = Net {
         ops,
-        casters: ops.iter().map(|op| (0..ranks).map(|rank| Caster::new(op, rank)).collect()).collect(),
+        casters: ops.iter().map(|op| (0..ranks).map(|rank| Caster::new(odd(op, rank), rank)).collect()).collect(),
         buffers: buffers.collect(),
         parity: vec![vec![BTreeMap::new(); ranks as usize]; ops.len()],
         seen: vec![vec![Outcome::Running; ranks as usize]; ops.len()],

@@ -147,7 +147,7 @@ impl Caster<'_> {
         let lacks = Lacks { progress: &self.progress, rebuilding: self.rebuilding.as_ref() };
         match self.fetching.look(now, self.op, &lacks, heard) {
             Look::Send(letters) => letters.into_iter().for_each(|letter| self.fetch(letter)),
-            Look::Silent(rank) => self.abort(now, rank, true),
+            Look::Silent(rank) => self.abort(now, Word::Abort { dead: rank }, true),
         }
     }
 }
