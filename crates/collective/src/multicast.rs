@@ -13,14 +13,16 @@ mod caster;
 mod chains;
 mod letters;
 mod owed;
+mod rebuilding;
 mod repair;
 
 pub use caster::{Caster, Counts, Outcome};
 pub use chains::{Chains, Link};
 pub use letters::{Barrier, Run, Word};
 
+use std::ops::Range;
 use strandway_proto::application::Channel;
-use strandway_proto::cast::{Cast, Layout};
+use strandway_proto::cast::{Cast, Layout, Parity};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, MessageId};
 
@@ -128,6 +130,9 @@ pub struct Multicast {
     pub ranks: Ranks,
     /// Shares and chunks.
     pub layout: Layout,
+    /// Chunks of parity that roots cast behind those of data, if they do. Receivers rebuild from them what is lost, rather than fetch
+    /// it.
+    pub parity: Option<Parity>,
     /// The order in which ranks multicast, in an all-gather.
     pub chains: Chains,
     /// When each rank begins.
@@ -232,9 +237,37 @@ impl Multicast {
         if self.root.is_some() { Link { chain: 0, step: 0, last: true } } else { self.chains.link(rank) }
     }
 
-    /// Bytes on the wire of a share of this length.
-    fn wire_bytes(&self, share: u64) -> u64 {
-        share + share.div_ceil(u64::from(self.layout.chunk_bytes())) * u64::from(self.header)
+    /// The share whose end a chunk is, if it is one, and how long the rest of the share takes to leave: the chunk that is marked as the last
+    /// one, or any chunk of a share's last parity.
+    fn is_end(&self, chunk: u32, last: bool) -> Option<(u32, Span)> {
+        let Some(parity) = self.parity else { return last.then(|| (self.layout.share_of(chunk), Span::ZERO)) };
+        let share = parity.share_of(chunk);
+        let last = self.layout.first(share) + self.layout.chunks(share).checked_sub(1)?;
+        let end = parity.group(parity.group_of(last)).parity;
+        let left = end.end.checked_sub(chunk + 1).filter(|_| end.contains(&chunk))?;
+        let sharing = self.sharing(self.root_of(share));
+        Some((share, self.chunk_time() * (u64::from(left) * u64::from(sharing))))
+    }
+
+    /// By how much a root's rate is divided: the roots that cast at the same time.
+    fn sharing(&self, rank: u32) -> u32 {
+        if self.root.is_some() { 1 } else { self.chains.sharing(self.link(rank).step) }
+    }
+
+    /// Chunks of data that a root casts before it looks up: whole groups, where there is parity.
+    fn batch(&self) -> u32 {
+        self.parity.map_or(BATCH, |parity| {
+            let group = parity.code().data() as u32;
+            (BATCH / group).max(1) * group
+        })
+    }
+
+    /// Bytes on the wire of all chunks of a share.
+    fn wire_bytes(&self, share: u32) -> u64 {
+        let parity = self.parity.map_or(0, |parity| u64::from(parity.chunks(share)));
+        let header = u64::from(self.header);
+        let chunks = u64::from(self.layout.chunks(share));
+        self.layout.share(share).1 + chunks * header + parity * (u64::from(self.layout.chunk_bytes()) + header)
     }
 
     /// The rate that all roots together may send: the one at which a rank receives, or a share of it.
@@ -249,7 +282,7 @@ impl Multicast {
 
     /// How long the multicast takes if nothing goes wrong (multicast sheet, section 6.3: `T_sched`).
     pub fn schedule(&self) -> Span {
-        let longest = self.wire_bytes(self.layout.share(0).1);
+        let longest = self.wire_bytes(0);
         match self.root {
             Some(_) => self.paced_rate().time_for(Bytes(longest)),
             None => self.chains.schedule(longest, self.paced_rate()),
@@ -288,5 +321,16 @@ impl Multicast {
             planes,
             trees: if to.as_group().is_some() { self.trees } else { 0 },
         }
+    }
+
+    /// Chunks of parity of a share for the group, likewise.
+    fn cast_parity(&self, share: u32, run: Range<u32>, planes: u32, sharing: u32) -> Cast {
+        let (first, count) = (run.start, run.len() as u32);
+        let cast = self.cast(HostId::group(self.group), share, first, count, planes, sharing);
+        let last = self.parity.map_or(0, |parity| {
+            let (first, chunks) = (self.layout.first(share), self.layout.chunks(share));
+            parity.of_run(first, chunks).end
+        });
+        Cast { last: last.saturating_sub(1), tail: self.layout.chunk_bytes(), ..cast }
     }
 }

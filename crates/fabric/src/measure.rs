@@ -147,6 +147,8 @@ pub struct PacketCounters {
     pub copies_trimmed: u64,
     /// Whole chunks that arrived at hosts.
     pub chunks_arrived: u64,
+    /// Chunks that hosts rebuilt from parity.
+    pub rebuilt: u64,
 }
 
 impl PacketCounters {

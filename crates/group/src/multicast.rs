@@ -114,6 +114,7 @@ impl Team {
             },
             ranks: Ranks::new((0..ranks).map(HostId).collect()),
             layout,
+            parity: None,
             chains: Chains::new(ranks, options.chains),
             starts: vec![Time::ZERO; ranks as usize],
             group: GROUP,
@@ -124,7 +125,8 @@ impl Team {
             header: self.node.chunk_overhead() as u16,
             planes: self.planes,
             trees: 0,
-            rate: options.rate,
+            // Of all planes together, of which some may carry no multicast.
+            rate: options.rate.scaled(f64::from(self.planes.count_ones().max(1)) / self.members[0].len() as f64),
             pace: Some(options.pace),
             rtt: options.rtt,
             silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
@@ -173,7 +175,12 @@ impl Team {
                     self.dead = Some(dead);
                     return Err(GroupError::Dead { rank: dead });
                 }
-                Outcome::Aborted { .. } => {
+                Outcome::Differs { ranks: [a, b] } if closed.is_some_and(|at| now > at + linger) => {
+                    return Err(GroupError::Config(format!(
+                        "ranks {a} and {b} call with buffers of different sizes: all must have the same one"
+                    )));
+                }
+                Outcome::Aborted { .. } | Outcome::Differs { .. } => {
                     closed.get_or_insert(now);
                 }
                 Outcome::Closed if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {

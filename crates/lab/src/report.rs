@@ -297,6 +297,8 @@ pub struct Packets {
     pub copies: u64,
     /// Whole chunks that arrived at hosts, also those that were there already.
     pub chunks_arrived: u64,
+    /// Chunks that hosts rebuilt from parity.
+    pub rebuilt: u64,
 }
 
 /// One class of flows.

@@ -100,6 +100,26 @@ fn losses_at_receivers_are_fetched_on_any_number_of_threads() {
 }
 
 #[test]
+fn parity_crosses_the_same_cables_and_makes_up_for_losses_without_a_fetch() {
+    let sets = |parity| ["workload.algorithm=multicast", "workload.ranks=16", "workload.size=2097152 B", parity];
+    // Each of 16 shares has 32 chunks, and with parity 8 more.
+    let whole = outcome(LEAVES, &sets("workload.parity=16+4")).report;
+    assert_eq!(whole.packets.payload_link_bytes, Some(crossings("multicast", 16, 4, 64) * CHUNK * 40));
+    assert_eq!((whole.packets.chunks, whole.packets.rebuilt, whole.packets.repairs), (16 * 40, 0, 0));
+    let faults = "[[faults]]\ntier = \"leaf->host\"\ncount = 64\none_way = true\nkind = \"loss\"\nprobability = 0.02\n";
+    let text = format!("{LEAVES}{faults}");
+    let lossy = outcome(&text, &sets("workload.parity=16+4")).report;
+    assert_eq!((lossy.end.as_str(), lossy.flows.finished), ("finished", 16));
+    // 2 % of 15 x 512 copies of data. More than four of twenty are lost once in 27,000 groups, of which there are 480.
+    assert!((90..220).contains(&lossy.packets.rebuilt), "{}", lossy.packets.rebuilt);
+    assert_eq!(lossy.packets.repairs, 0);
+    for threads in ["run.threads=2", "run.threads=7"] {
+        let again = outcome(&text, &[&sets("workload.parity=16+4")[..], &[threads]].concat()).report;
+        assert_eq!(again.digest, lossy.digest, "{threads}");
+    }
+}
+
+#[test]
 fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\nplanes = 2\n[profile]\nname = \"uec\"\n[workload]\nkind = \"broadcast\"\n\
                 size = \"16 MiB\"\n";
@@ -186,6 +206,12 @@ fn what_makes_no_sense_is_explained() {
             ["workload.ranks", "power of two", "write 32"],
         ),
         (LEAVES, &["workload.algorithm=multicast", "workload.recovery=slow"], ["workload.recovery", "fast, ring", ""]),
+        (LEAVES, &["workload.algorithm=multicast", "workload.parity=32,4"], ["workload.parity", "is no code", "32+4"]),
+        (
+            LEAVES,
+            &["workload.algorithm=multicast", "workload.parity=250+9"],
+            ["workload.parity", "at most 256", "32+4"],
+        ),
     ] {
         let said = check(text, sets).map(|_| ()).expect_err("no sense").to_string();
         assert!(fragments.iter().all(|fragment| said.contains(fragment)), "{sets:?}: {said}");

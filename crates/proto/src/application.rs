@@ -4,7 +4,7 @@
 //! thread or payload: a world tells it what happened (`handle_…`) and asks what to do (`poll_…`). The simulator and the loop
 //! over sockets drive the same program.
 
-use crate::cast::Cast;
+use crate::cast::{Cast, Rebuild};
 use crate::letter::Letter;
 use crate::message::Message;
 use crate::packet::{HostId, MessageId};
@@ -106,6 +106,8 @@ pub enum Action {
     },
     /// Sends chunks to a group or to one host, without any connection. They may be lost. Its chunks are at least one.
     Cast(Cast),
+    /// Chunks that were lost are rebuilt from parity, at once: later casts may give them to others. A world without bytes does nothing.
+    Rebuild(Rebuild),
     /// Tells that this host's part in a collective has reached a stage. It is for measurements only.
     Stage {
         /// The number that the part has among the run's messages.

@@ -5,8 +5,10 @@
 //! fetched chunk is the same datagram to one host. The endpoint paces and chooses trees; it keeps nothing of what it has sent.
 
 mod layout;
+mod parity;
 
 pub use layout::Layout;
+pub use parity::{Coded, Parity, Rebuild};
 
 use crate::endpoint::Event;
 use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Wait};

@@ -1,14 +1,17 @@
 //! A rank of a multicast operation as the program of a host.
 
+mod arrivals;
 mod talk;
+mod turn;
 
-use super::letters::{Barrier, Run, Word};
+use super::Multicast;
+use super::letters::{Barrier, Word};
 use super::owed::Owed;
-use super::repair::{Fetching, Look, Serving};
-use super::{BATCH, Cutoff, Multicast};
+use super::rebuilding::Rebuilding;
+use super::repair::{Fetching, Serving};
 use std::collections::{BTreeSet, VecDeque};
 use strandway_proto::application::{Action, Application, Event, Stage};
-use strandway_proto::partial::{Inserted, Progress};
+use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
 
@@ -26,8 +29,8 @@ enum Phase {
     /// It has everything, and waits until the others have.
     Closing,
     Closed,
-    /// Given up, since this rank is silent.
-    Aborted(u32),
+    /// Given up, for the reason that this word tells others.
+    Aborted(Word),
 }
 
 /// What has become of a rank's part.
@@ -43,6 +46,11 @@ pub enum Outcome {
     Aborted {
         /// The silent rank.
         dead: u32,
+    },
+    /// It was given up before anything was sent: two ranks have buffers of different sizes.
+    Differs {
+        /// The ranks. If all but one agree, that one is among them.
+        ranks: [u32; 2],
     },
 }
 
@@ -61,6 +69,8 @@ pub struct Counts {
     pub repaired: u64,
     /// Chunks cast to all again.
     pub again: u64,
+    /// Chunks that were lost and that parity gave back.
+    pub rebuilt: u64,
 }
 
 /// What a rank multicasts.
@@ -68,8 +78,13 @@ pub struct Counts {
 enum Turn {
     /// Its turn has not come.
     Waits,
-    /// The chunks below this one, as its share counts them, have been handed out.
-    Casts(u32),
+    /// It casts.
+    Casts {
+        /// The chunks below this one, as its share counts them, have been handed out.
+        next: u32,
+        /// The number behind the last one of the batch that leaves.
+        end: u32,
+    },
     Done,
 }
 
@@ -90,6 +105,8 @@ pub struct Caster<'a> {
     phase: Phase,
     /// A bit for each chunk, and for each share that is whole.
     progress: Progress,
+    /// Where there is parity.
+    rebuilding: Option<Rebuilding>,
     complete: bool,
     turn: Turn,
     token: bool,
@@ -143,6 +160,7 @@ impl<'a> Caster<'a> {
             rank,
             phase: Phase::Idle,
             progress,
+            rebuilding: op.parity.map(|parity| Rebuilding::new(parity, layout.numbers())),
             complete: false,
             turn: if op.share_of(rank).is_some() { Turn::Waits } else { Turn::Done },
             token: op.link(rank).step == 0,
@@ -180,7 +198,8 @@ impl<'a> Caster<'a> {
     pub fn outcome(&self) -> Outcome {
         match self.phase {
             Phase::Closed => Outcome::Closed,
-            Phase::Aborted(dead) => Outcome::Aborted { dead },
+            Phase::Aborted(Word::Differ { ranks }) => Outcome::Differs { ranks },
+            Phase::Aborted(Word::Abort { dead }) => Outcome::Aborted { dead },
             _ if self.complete => Outcome::Complete,
             _ => Outcome::Running,
         }
@@ -246,7 +265,8 @@ impl<'a> Caster<'a> {
                 return false;
             }
             self.sent_rounds[b] += 1;
-            self.owe(now, self.ahead(1 << round), Word::Barrier { barrier, round, planes: self.planes });
+            let bytes = self.op.layout.bytes();
+            self.owe(now, self.ahead(1 << round), Word::Barrier { barrier, round, planes: self.planes, bytes });
         }
         self.heard_rounds[b] == ((1u64 << rounds) - 1) as u32
     }
@@ -318,155 +338,11 @@ impl<'a> Caster<'a> {
         self.hurry(now);
     }
 
-    /// Casts its share if its turn has come, and hands the turn on when all of it has left.
-    fn take_turn(&mut self, now: Time) {
-        if self.turn == Turn::Waits && self.token && now >= self.cast_at {
-            self.turn = Turn::Casts(0);
-            self.cast_batch();
-        }
-        let hands_on = self.op.root.is_none() && !self.op.chains.link(self.rank).last;
-        if self.turn == Turn::Done && !std::mem::replace(&mut self.handed_on, true) {
-            if hands_on {
-                self.owe(now, self.ahead(1), Word::Token);
-            }
-            self.hurry(now);
-        }
-    }
-
-    /// Hands out the next chunks of its share; after the last ones, or alone, it is done.
-    fn cast_batch(&mut self) {
-        let (Turn::Casts(next), Some(share)) = (self.turn, self.op.share_of(self.rank)) else { return };
-        let count = (self.op.layout.chunks(share) - next).min(BATCH);
-        if count == 0 || self.op.ranks.count() == 1 {
-            self.turn = Turn::Done;
-            return;
-        }
-        let step = self.op.link(self.rank).step;
-        let sharing = if self.op.root.is_some() { 1 } else { self.op.chains.sharing(step) };
-        let first = self.op.layout.first(share) + next;
-        let to = HostId::group(self.op.group);
-        self.out.push_back(Action::Cast(self.op.cast(to, share, first, count, self.planes, sharing)));
-        self.turn = Turn::Casts(next + count);
-    }
-
-    /// The last chunk of something cast to all has left: of its present batch, or of chunks that were cast again.
-    fn handle_cast(&mut self, end: u32) {
-        if let (Turn::Casts(next), Some(share)) = (self.turn, self.op.share_of(self.rank))
-            && end == self.op.layout.first(share) + next
-        {
-            self.cast_batch();
-        }
-    }
-
-    fn handle_chunk(&mut self, now: Time, from: HostId, (chunk, plane): (u32, u8), trimmed: bool, last: bool) {
-        if !self.armed() {
-            self.counts.unready += u64::from(matches!(self.phase, Phase::Idle | Phase::Here));
-            return;
-        }
-        if chunk >= self.op.layout.numbers() {
-            return;
-        }
-        self.last_chunk = now;
-        if let Some(at) = self.last_by_plane.get_mut(usize::from(plane)) {
-            *at = now;
-        }
-        if self.fetching.begun
-            && let Some(rank) = self.op.ranks.at(from)
-        {
-            self.heard[rank as usize] = now;
-        }
-        let mut settled = false;
-        if trimmed {
-            self.counts.trimmed += 1;
-            if !self.progress.has_packet(chunk)
-                && !self.op.recovery.blocking
-                && self.phase == Phase::Moving
-                && let Some(ask) = self.fetching.ask_for(now, self.op, chunk)
-            {
-                self.fetch(ask);
-                settled = true;
-            }
-        } else {
-            match self.progress.insert(chunk) {
-                Inserted::Duplicate => self.counts.duplicates += 1,
-                Inserted::Packet => {}
-                Inserted::Chunk(_) => settled = self.progress.is_whole(),
-            }
-        }
-        if last {
-            let share = self.op.layout.share_of(chunk);
-            let new = !std::mem::replace(&mut self.ends[share as usize], true);
-            // Only the last roots of chains tell that the multicast is over.
-            if new && self.op.link(self.op.root_of(share)).last {
-                settled = true;
-                self.hurry(now);
-            }
-        }
-        if settled || self.fetching.begun {
-            self.go_on(now);
-        }
-    }
-
-    /// All roots have been heard to the end, perhaps: what is missing then is lost, or will be here within two round trips.
-    fn hurry(&mut self, now: Time) {
-        let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
-        let over = match self.op.root {
-            Some(_) => self.ends[0],
-            None => self.op.chains.ends().all(heard),
-        };
-        if over && self.op.cutoff == Cutoff::Tuned {
-            self.fetch_at = self.fetch_at.min(now + self.op.rtt * 2);
-        }
-    }
-
-    /// When nothing came for so long after 0.9 of the schedule, nothing more will (multicast sheet, section 6.3).
-    fn quiet_at(&self) -> Time {
-        if self.op.cutoff != Cutoff::Tuned {
-            return Time::NEVER;
-        }
-        let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
-        (self.moving_since + self.op.schedule().scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
-    }
-
-    /// How many times longer all takes, since not all planes are used that every host has.
-    fn slowdown(&self) -> f64 {
-        f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
-    }
-
-    /// Planes by which nothing has come for two round trips while others brought something.
-    fn deaf(&self) -> u32 {
-        let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
-        let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
-        planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
-    }
-
-    fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
-        self.counts.fetches += 1;
-        let planes = self.deaf();
-        if planes != 0 && self.op.recovery.direct {
-            self.say(of, Word::Deaf { planes });
-        }
-        self.say(of, Word::Fetch(runs));
-    }
-
-    /// Begins to fetch if it is time, and fetches on.
-    fn look_for_missing(&mut self, now: Time) {
-        if self.phase != Phase::Moving || self.progress.is_whole() {
-            return;
-        }
-        if now >= self.fetch_at || now >= self.quiet_at() {
-            self.fetching.begun = true;
-        }
-        let heard = &self.heard;
-        match self.fetching.look(now, self.op, &self.progress, self.op.silent_max, |rank| heard[rank as usize]) {
-            Look::Send(letters) => letters.into_iter().for_each(|letter| self.fetch(letter)),
-            Look::Silent(rank) => self.abort(now, rank, true),
-        }
-    }
-
     /// Does what is due after any input.
     fn go_on(&mut self, now: Time) {
         self.repeat(now);
+        self.look_at_clock(now);
+        self.rebuild(now);
         self.advance(now);
         self.look_for_missing(now);
         self.look_after_awaited(now);
@@ -481,6 +357,10 @@ impl<'a> Caster<'a> {
             (false, _) => Time::NEVER,
             (true, true) => self.fetching.next(self.op),
             (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
+        };
+        let fetch = match &self.rebuilding {
+            Some(rebuilding) if missing => fetch.min(rebuilding.next()),
+            _ => fetch,
         };
         let turn = self.phase == Phase::Moving && self.turn == Turn::Waits && self.token;
         let start = if turn { self.cast_at } else { start };

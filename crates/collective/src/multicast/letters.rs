@@ -43,6 +43,8 @@ pub enum Word {
         round: u8,
         /// The planes that all ranks have that this one knows of.
         planes: u32,
+        /// Bytes of the sender's buffer, modulo 2^56.
+        bytes: u64,
     },
     /// A letter is here that its sender repeats until it knows: its name ([`Word::name`]).
     Ack(u16),
@@ -57,6 +59,11 @@ pub enum Word {
     },
     /// The operation is over here: all ranks had everything.
     Over,
+    /// The operation is given up: the buffers of these two ranks differ in size.
+    Differ {
+        /// The ranks.
+        ranks: [u32; 2],
+    },
 }
 
 fn pack([a, b]: [Run; 2]) -> [u32; 3] {
@@ -75,6 +82,7 @@ impl Word {
             Word::Fin => 0x200,
             Word::Barrier { barrier, round, .. } => 0x300 + barrier as u16 * 0x40 + u16::from(round),
             Word::Abort { .. } => 0x400,
+            Word::Differ { .. } => 0x500,
             Word::Fetch(_)
             | Word::NotYet(_)
             | Word::Deaf { .. }
@@ -94,7 +102,13 @@ impl Word {
     /// have everything; an acknowledgement of the last letter may have been lost.
     pub fn answer_when_over(&self) -> Option<Word> {
         match self {
-            Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. } | Word::Over | Word::Abort { .. } => None,
+            Word::Ack(_)
+            | Word::Alive
+            | Word::NotYet(_)
+            | Word::Deaf { .. }
+            | Word::Over
+            | Word::Abort { .. }
+            | Word::Differ { .. } => None,
             Word::Token | Word::Fetch(_) | Word::Fin | Word::Barrier { .. } | Word::Probe => Some(Word::Over),
         }
     }
@@ -106,13 +120,17 @@ impl Word {
             Word::Fetch(runs) => (1, pack(runs)),
             Word::NotYet(runs) => (2, pack(runs)),
             Word::Fin => (3, [0; 3]),
-            Word::Barrier { barrier, round, planes } => (4, [barrier as u32, u32::from(round), planes]),
+            Word::Barrier { barrier, round, planes, bytes } => {
+                let high = (bytes >> 32) as u32;
+                (4, [barrier as u32 | u32::from(round) << 2 | high << 8, bytes as u32, planes])
+            }
             Word::Ack(name) => (5, [u32::from(name), 0, 0]),
             Word::Probe => (6, [0; 3]),
             Word::Alive => (7, [0; 3]),
             Word::Abort { dead } => (8, [dead, 0, 0]),
             Word::Deaf { planes } => (9, [planes, 0, 0]),
             Word::Over => (10, [0; 3]),
+            Word::Differ { ranks: [a, b] } => (11, [a, b, 0]),
         };
         Letter::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
@@ -126,13 +144,17 @@ impl Word {
             2 => Word::NotYet(unpack([a, b, c])),
             3 => Word::Fin,
             4 => {
-                let barrier = match a {
+                let barrier = match a & 3 {
                     0 => Barrier::Here,
                     1 => Barrier::Armed,
                     2 => Barrier::Close,
                     _ => return None,
                 };
-                Word::Barrier { barrier, round: u8::try_from(b).ok().filter(|round| *round < 32)?, planes: c }
+                let round = (a >> 2 & 0x3f) as u8;
+                if round >= 32 {
+                    return None;
+                }
+                Word::Barrier { barrier, round, planes: c, bytes: u64::from(a >> 8) << 32 | u64::from(b) }
             }
             5 => Word::Ack(u16::try_from(a).ok()?),
             6 => Word::Probe,
@@ -140,6 +162,7 @@ impl Word {
             8 => Word::Abort { dead: a },
             9 => Word::Deaf { planes: a },
             10 => Word::Over,
+            11 => Word::Differ { ranks: [a, b] },
             _ => return None,
         };
         Some((task, word))
@@ -158,19 +181,21 @@ mod tests {
             Word::Fetch(runs),
             Word::NotYet(runs),
             Word::Fin,
-            Word::Barrier { barrier: Barrier::Close, round: 31, planes: u32::MAX },
+            Word::Barrier { barrier: Barrier::Close, round: 31, planes: u32::MAX, bytes: (1 << 56) - 1 },
+            Word::Barrier { barrier: Barrier::Here, round: 0, planes: 1, bytes: 0x12_3456_789a },
             Word::Ack(0x3bf),
             Word::Probe,
             Word::Alive,
             Word::Abort { dead: 9 },
             Word::Deaf { planes: 5 },
             Word::Over,
+            Word::Differ { ranks: [3, u32::MAX] },
         ];
         for word in words {
             assert_eq!(Word::read(&word.letter(5)), Some((5, word)));
         }
         let odd = |kind, a, b| Word::read(&Letter::Custom { kind: FIRST_KIND + kind, words: [0, a, b, 0] });
-        assert_eq!((odd(4, 3, 0), odd(4, 0, 32), odd(5, 1 << 16, 0), odd(11, 0, 0)), (None, None, None, None));
+        assert_eq!((odd(4, 3, 0), odd(4, 32 << 2, 0), odd(5, 1 << 16, 0), odd(12, 0, 0)), (None, None, None, None));
         assert_eq!(Word::read(&Letter::Custom { kind: 0, words: [0; 4] }), None);
         assert_eq!(Word::read(&Letter::Ask { sequence: 0 }), None);
     }
@@ -180,8 +205,11 @@ mod tests {
         let barriers = [Barrier::Here, Barrier::Armed, Barrier::Close];
         let mut names: Vec<u16> = barriers
             .iter()
-            .flat_map(|&barrier| (0..32).map(move |round| Word::Barrier { barrier, round, planes: 0 }.name()))
-            .chain([Word::Token.name(), Word::Fin.name(), Word::Abort { dead: 0 }.name()])
+            .flat_map(|&barrier| (0..32).map(move |round| Word::Barrier { barrier, round, planes: 0, bytes: 0 }.name()))
+            .chain(
+                [Word::Token, Word::Fin, Word::Abort { dead: 0 }, Word::Differ { ranks: [0; 2] }]
+                    .map(|word| word.name()),
+            )
             .collect();
         names.sort_unstable();
         let count = names.len();

@@ -1,6 +1,7 @@
 //! Fetching what is missing: which chunks are asked of whom, and what a rank that is asked gives.
 
 use super::letters::Run;
+use super::rebuilding::Rebuilding;
 use super::{Multicast, Order};
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_proto::partial::Progress;
@@ -39,6 +40,20 @@ pub(super) struct Fetching {
     pub(super) begun: bool,
 }
 
+/// What a rank lacks.
+#[derive(Clone, Copy)]
+pub(super) struct Lacks<'a> {
+    pub(super) progress: &'a Progress,
+    pub(super) rebuilding: Option<&'a Rebuilding>,
+}
+
+impl Lacks<'_> {
+    /// Is this chunk missing, and does parity not make up for it?
+    fn needs(&self, chunk: u32) -> bool {
+        !self.progress.has_packet(chunk) && self.rebuilding.is_none_or(|r| r.is_wanted(chunk, self.progress))
+    }
+}
+
 /// What a rank finds when it looks at its fetches.
 pub(super) enum Look {
     /// These letters are to be sent: to whom, and which runs.
@@ -55,7 +70,7 @@ impl Fetching {
     /// How long an answer may take: four round trips, and twice the time of what may be in its way.
     fn patience(op: &Multicast) -> Span {
         let chunk = u64::from(op.layout.chunk_bytes()) + u64::from(op.header);
-        let batch = u64::from(WINDOW + super::BATCH) * chunk;
+        let batch = u64::from(WINDOW + op.batch()) * chunk;
         op.rtt * 2 + op.rate.time_for(strandway_proto::Bytes(batch)) * 2
     }
 
@@ -81,16 +96,15 @@ impl Fetching {
     }
 
     /// The next run of missing chunks that has not been asked for, within the share that is looked at or a later one.
-    fn find(&mut self, op: &Multicast, progress: &Progress) -> Option<(u32, u32)> {
+    fn find(&mut self, op: &Multicast, lacks: &Lacks<'_>) -> Option<(u32, u32)> {
         while let Some(share) = self.share(op, self.shares) {
             let (base, chunks) = (op.layout.first(share), op.layout.chunks(share));
-            if !progress.has_chunk(share) {
-                while self.within < chunks && progress.has_packet(base + self.within) {
+            if !lacks.progress.has_chunk(share) {
+                while self.within < chunks && !lacks.needs(base + self.within) {
                     self.within += 1;
                 }
                 let first = self.within;
-                while self.within < chunks && self.within - first < RUN_MAX && !progress.has_packet(base + self.within)
-                {
+                while self.within < chunks && self.within - first < RUN_MAX && lacks.needs(base + self.within) {
                     self.within += 1;
                 }
                 if self.within > first {
@@ -121,14 +135,8 @@ impl Fetching {
     }
 
     /// Asks for what can be asked for, and again for what did not come in time.
-    pub(super) fn look(
-        &mut self,
-        now: Time,
-        op: &Multicast,
-        progress: &Progress,
-        most: u32,
-        heard: impl Fn(u32) -> Time,
-    ) -> Look {
+    pub(super) fn look(&mut self, now: Time, op: &Multicast, lacks: &Lacks<'_>, heard: impl Fn(u32) -> Time) -> Look {
+        let progress = lacks.progress;
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
         let patience = Fetching::patience(op);
         let neighbour = op.neighbour(self.rank);
@@ -136,7 +144,7 @@ impl Fetching {
         let (late, mut waiting): (Vec<Ask>, Vec<Ask>) = self.asks.drain(..).partition(|ask| ask.at + patience <= now);
         for ask in late {
             let mut silent = if heard(ask.of) >= ask.at { 0 } else { ask.silent + 1 };
-            if silent >= most {
+            if silent >= op.silent_max {
                 return Look::Silent(ask.of);
             }
             let mut of = ask.of;
@@ -156,7 +164,7 @@ impl Fetching {
             shares.sort_unstable();
             shares.dedup();
             let (shares_before, within_before) = (self.shares, self.within);
-            let Some((first, count)) = self.find(op, progress) else { break };
+            let Some((first, count)) = self.find(op, lacks) else { break };
             let share = op.layout.share_of(first);
             if !shares.contains(&share) && shares.len() >= op.recovery.under_way as usize {
                 (self.shares, self.within) = (shares_before, within_before);

@@ -3,7 +3,7 @@
 
 mod net;
 
-use net::{Ended, Test, Trouble, operation, run};
+use net::{Ended, Test, Trouble, operation, run, with_parity};
 use proptest::prelude::*;
 use strandway_collective::multicast::{Barrier, Multicast, Order, Outcome, Recovery, Word};
 use strandway_proto::units::Time;
@@ -60,6 +60,20 @@ proptest! {
     }
 
     #[test]
+    fn every_byte_arrives_or_is_rebuilt_whatever_is_lost(
+        ranks in 1u32..8, chains in 1u32..4, bytes in 0u64..6_000, loss in 0.0f64..0.2, near in 0.0f64..0.1, late in 0.0f64..0.1,
+        broadcast: bool, ring: bool, k in 1usize..20, m in 1usize..6, seed: u64,
+    ) {
+        let recovery = if ring { Recovery::RING } else { Recovery::FAST };
+        let root = broadcast.then_some(seed as u32 % ranks);
+        let trouble = Trouble { loss, near_root: near, late, ..Trouble::default() };
+        let op = with_parity(operation(ranks, root, bytes, chains, recovery), k, m);
+        let ended = run(&three(&op), trouble, seed);
+        assert_closed(&ended, "a bad network");
+        prop_assert_eq!(ended.counts.unready, 0);
+    }
+
+    #[test]
     fn all_survivors_finish_or_name_the_dead(
         ranks in 2u32..8, chains in 1u32..4, bytes in 0u64..3_000, loss in 0.0f64..0.1, dead in 0u32..8, at in 0u64..300_000_000, broadcast: bool,
         seed: u64,
@@ -80,11 +94,51 @@ proptest! {
 #[test]
 fn a_chunk_that_nobody_got_is_cast_again_once() {
     let op = operation(8, Some(3), 4_000, 1, Recovery::FAST);
-    let ended = run(std::slice::from_ref(&op), Trouble { lost_chunk: Some(7), ..Trouble::default() }, 4);
+    let ended = run(std::slice::from_ref(&op), Trouble { lost_runs: vec![(7, 1)], ..Trouble::default() }, 4);
     assert_closed(&ended, "one chunk");
     // The root's neighbour gets it by itself; the second one that asks makes it go to all.
     assert_eq!(ended.counts.again, 1, "{:?}", ended.counts);
     assert!(ended.counts.repaired <= 3, "{:?}", ended.counts);
+}
+
+#[test]
+fn what_parity_makes_up_for_is_not_fetched() {
+    // 40 groups of 8 chunks. Each chunk is lost near the root, for all receivers at once, with 3 %.
+    let op = operation(6, Some(0), 320 * 32, 1, Recovery::FAST);
+    let near = |near_root| Trouble { near_root, ..Trouble::default() };
+    let ended = run(std::slice::from_ref(&op), near(0.03), 8);
+    assert_closed(&ended, "without parity");
+    assert!(ended.counts.fetches > 0 && ended.counts.rebuilt == 0, "{:?}", ended.counts);
+    let ended = run(&[with_parity(op.clone(), 8, 4)], near(0.03), 8);
+    assert_closed(&ended, "with parity");
+    assert_eq!((ended.counts.fetches, ended.counts.repaired, ended.counts.again), (0, 0, 0), "{:?}", ended.counts);
+    assert!(ended.counts.rebuilt >= 5, "{:?}", ended.counts);
+    // Where more is lost than parity makes up for, so much is fetched of each group as is lacking, and no more.
+    let losses = Trouble { lost_runs: vec![(16, 7)], ..Trouble::default() };
+    let ended = run(&[with_parity(op, 8, 4)], losses, 8);
+    assert_closed(&ended, "seven of a group");
+    let c = ended.counts;
+    assert!(c.again == 3 && c.repaired <= 3, "three chunks, each to the first that asks and then to all: {c:?}");
+    assert_eq!(c.rebuilt, 5 * 4, "{c:?}");
+}
+
+#[test]
+fn without_loss_nothing_is_rebuilt_and_parity_is_all_that_more_is_sent() {
+    for ranks in [1, 2, 3, 7] {
+        for chains in 1..=ranks {
+            for (k, m) in [(1, 1), (4, 1), (32, 4), (200, 56)] {
+                let op = with_parity(operation(ranks, None, 6_007, chains, Recovery::FAST), k, m);
+                let ended = run(&three(&op), Trouble::default(), 1);
+                assert_closed(&ended, "no loss");
+                let c = ended.counts;
+                assert_eq!(
+                    (c.fetches, c.repaired, c.again, c.rebuilt),
+                    (0, 0, 0, 0),
+                    "{ranks} ranks, {chains} chains, {k}+{m}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -130,6 +184,26 @@ fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
             }
         }
         assert_eq!(deadlocks, [0, 0, farthest], "{ranks} ranks");
+    }
+}
+
+#[test]
+fn a_buffer_of_another_size_is_an_error_at_once_that_names_its_rank() {
+    for ranks in [2, 3, 7, 8] {
+        for odd in 0..ranks {
+            for loss in [0.0, 0.1] {
+                let op = operation(ranks, None, 3_000, 2, Recovery::FAST);
+                let other = operation(ranks, None, 3_001, 2, Recovery::FAST);
+                let trouble = Trouble { odd: Some((odd, other)), loss, ..Trouble::default() };
+                let ended = run(std::slice::from_ref(&op), trouble, 9);
+                assert!(ended.quiet, "{ranks} ranks, {odd} is odd");
+                for outcome in &ended.outcomes[0] {
+                    let named = matches!(outcome, Outcome::Differs { ranks } if ranks.contains(&odd));
+                    assert!(named, "{ranks} ranks, {odd} is odd: {outcome:?}");
+                }
+                assert_eq!(ended.counts.unready, 0, "nothing was sent");
+            }
+        }
     }
 }
 

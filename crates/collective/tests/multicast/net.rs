@@ -2,12 +2,14 @@
 #![allow(unreachable_pub, reason = "the test beside it uses all of it")]
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use strandway_collective::multicast::{
     Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, SILENT_MAX, Word,
 };
+use strandway_erasure::{Decoder, Encoder};
 use strandway_proto::application::{Action, Application, Event};
-use strandway_proto::cast::{Cast, Layout};
+use strandway_proto::cast::{Cast, Layout, Parity, Rebuild};
+use strandway_proto::repair::Code;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Letter};
@@ -22,6 +24,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         root,
         ranks: Ranks::new((100..100 + ranks).map(HostId).collect()),
         layout: Layout::new(bytes, if root.is_some() { 1 } else { ranks }, CHUNK).expect("few chunks"),
+        parity: None,
         chains: Chains::new(ranks, chains),
         starts: vec![Time::ZERO; ranks as usize],
         group: 0,
@@ -43,6 +46,20 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
     }
 }
 
+/// The same with parity: `m` chunks per `k` of data.
+pub fn with_parity(op: Multicast, k: usize, m: usize) -> Multicast {
+    let code = Code::mds(k, m).expect("few pieces");
+    Multicast { parity: Some(Parity::new(op.layout, code).expect("few chunks")), ..op }
+}
+
+/// A chunk of data as parity counts it: filled up with zeros.
+fn padded(op: &Multicast, buffer: &[u8], chunk: u32) -> Vec<u8> {
+    let (first, length) = op.layout.place(chunk).expect("a chunk that exists");
+    let mut bytes = buffer[first as usize..first as usize + usize::from(length)].to_vec();
+    bytes.resize(usize::from(CHUNK), 0);
+    bytes
+}
+
 /// Is it such a letter?
 pub type Test = fn(&Word) -> bool;
 
@@ -59,8 +76,10 @@ pub struct Trouble {
     pub death: Option<(u32, Time)>,
     /// Multicast chunks that a receiver never gets: receiver and share.
     pub missing: Vec<(u32, u32)>,
-    /// The number of a multicast chunk that nobody gets the first time.
-    pub lost_chunk: Option<u32>,
+    /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
+    pub lost_runs: Vec<(u32, u32)>,
+    /// A rank that has another operation in mind than the others.
+    pub odd: Option<(u32, Multicast)>,
     /// The run is given up then; by default after a second.
     pub until: Option<Time>,
     /// Letters of this kind are lost: a test, and how many of them.
@@ -92,6 +111,8 @@ struct Net<'a> {
     casters: Vec<Vec<Caster<'a>>>,
     /// The buffer of each rank in each operation.
     buffers: Vec<Vec<Vec<u8>>>,
+    /// The parity that each rank has got in each operation.
+    parity: Vec<Vec<BTreeMap<u32, Vec<u8>>>>,
     seen: Vec<Vec<Outcome>>,
     wrong: Vec<(usize, u32)>,
     heap: BinaryHeap<Reverse<Happening>>,
@@ -99,7 +120,8 @@ struct Net<'a> {
     busy: Vec<Time>,
     random: Random,
     trouble: Trouble,
-    lost_chunk: Option<u32>,
+    /// Chunks that nobody gets the first time.
+    lost: BTreeSet<u32>,
 }
 
 fn byte(op: usize, place: u64) -> u8 {
@@ -127,21 +149,56 @@ impl Net<'_> {
         arrivals
     }
 
+    /// What a rank has of a chunk: of data what is in its buffer, of parity what follows from that.
+    fn bytes_of(&self, rank: u32, op: usize, chunk: u32) -> Vec<u8> {
+        let (multicast, buffer) = (&self.ops[op], &self.buffers[op][rank as usize]);
+        if let Some((first, length)) = multicast.layout.place(chunk) {
+            return buffer[first as usize..first as usize + usize::from(length)].to_vec();
+        }
+        let parity = multicast.parity.expect("a chunk that exists");
+        let group = parity.group(parity.group_of(chunk));
+        assert!(group.parity.contains(&chunk), "a chunk that exists");
+        let data: Vec<Vec<u8>> = group.data.clone().map(|chunk| padded(multicast, buffer, chunk)).collect();
+        let mut made = vec![vec![0; usize::from(CHUNK)]; group.parity.len()];
+        let pieces: Vec<&[u8]> = data.iter().map(|piece| &piece[..]).collect();
+        let mut room: Vec<&mut [u8]> = made.iter_mut().map(|piece| &mut piece[..]).collect();
+        Encoder::new(group.code(parity.code())).encode(&pieces, &mut room).expect("equal sizes");
+        made.swap_remove((chunk - group.parity.start) as usize)
+    }
+
+    /// Rebuilds what a rank says can be rebuilt.
+    fn rebuild(&mut self, rank: u32, rebuild: &Rebuild) {
+        let (op, code) = (rebuild.task as usize, rebuild.code);
+        let multicast = &self.ops[op];
+        let buffer = &mut self.buffers[op][rank as usize];
+        let numbers = rebuild.data..rebuild.data + code.data() as u32;
+        let mut data: Vec<Vec<u8>> = numbers.clone().map(|chunk| padded(multicast, buffer, chunk)).collect();
+        let held = &self.parity[op][rank as usize];
+        let blank = || vec![0xdd; usize::from(CHUNK)];
+        let parity = rebuild.parity..rebuild.parity + code.parity() as u32;
+        let parity: Vec<Vec<u8>> = parity.map(|chunk| held.get(&chunk).cloned().unwrap_or_else(blank)).collect();
+        let mut pieces: Vec<&mut [u8]> = data.iter_mut().map(|piece| &mut piece[..]).collect();
+        let others: Vec<&[u8]> = parity.iter().map(|piece| &piece[..]).collect();
+        Decoder::new(code).rebuild(&mut pieces, &others, &rebuild.present).expect("enough is here");
+        for (chunk, bytes) in numbers.zip(data) {
+            let (first, length) = multicast.layout.place(chunk).expect("a chunk that exists");
+            let length = usize::from(length);
+            buffer[first as usize..first as usize + length].copy_from_slice(&bytes[..length]);
+        }
+    }
+
     fn cast(&mut self, rank: u32, cast: Cast, now: Time) {
         let op = cast.task as usize;
         let group = cast.to.as_group().is_some();
         let ranks = self.ops[op].ranks.count();
         for chunk in cast.first..cast.first + cast.count {
-            let (first, length) = self.ops[op].layout.place(chunk).expect("a chunk that exists");
             let last = chunk == cast.last;
-            assert_eq!(u64::from(length), u64::from(if last { cast.tail } else { cast.bytes }));
+            let bytes = self.bytes_of(rank, op, chunk);
+            assert_eq!(bytes.len(), usize::from(if last { cast.tail } else { cast.bytes }));
             let left = self.busy[rank as usize].max(now) + cast.rate.min(RATE).time_for(strandway_proto::Bytes(36));
             self.busy[rank as usize] = left;
-            let place = first as usize..first as usize + usize::from(length);
-            let bytes = self.buffers[op][rank as usize][place].to_vec();
             let mut nobody = group && self.random.chance(self.trouble.near_root);
-            if group && self.lost_chunk == Some(chunk) {
-                self.lost_chunk = None;
+            if group && self.lost.remove(&chunk) {
                 nobody = true;
             }
             if nobody {
@@ -151,7 +208,8 @@ impl Net<'_> {
                 true => (0..ranks).filter(|&to| to != rank).collect(),
                 false => vec![cast.to.0 - 100],
             };
-            let share = self.ops[op].layout.share_of(chunk);
+            let multicast = &self.ops[op];
+            let share = multicast.parity.map_or(multicast.layout.share_of(chunk), |parity| parity.share_of(chunk));
             for to in to {
                 if group && self.trouble.missing.contains(&(to, share)) {
                     continue;
@@ -170,6 +228,7 @@ impl Net<'_> {
         while let Some(action) = self.casters[op][rank as usize].poll_action(now) {
             match action {
                 Action::Cast(cast) => self.cast(rank, cast, now),
+                Action::Rebuild(rebuild) => self.rebuild(rank, &rebuild),
                 Action::Letter { channel, letter } => {
                     let (_, word) = Word::read(&letter).expect("a word of ours");
                     let Letter::Custom { kind, words } = letter else { panic!("a letter of a program") };
@@ -238,11 +297,16 @@ impl Net<'_> {
             }
             What::Chunk { from, task, chunk, last, bytes } => {
                 let (op, place) = (task as usize, self.ops[task as usize].layout.place(chunk));
-                let before = self.casters[op][rank as usize].progress().has_packet(chunk);
+                if place.is_none() {
+                    self.parity[op][rank as usize].insert(chunk, bytes.clone());
+                }
+                let before = place.is_none() || self.casters[op][rank as usize].progress().has_packet(chunk);
                 let event = Event::Chunk { from: host(from), task, chunk, plane: 0, trimmed: false, last };
                 self.casters[op][rank as usize].handle_event(now, &event);
-                if !before && self.casters[op][rank as usize].progress().has_packet(chunk) {
-                    let (first, _) = place.expect("a chunk that exists");
+                if !before
+                    && self.casters[op][rank as usize].progress().has_packet(chunk)
+                    && let Some((first, _)) = place
+                {
                     self.buffers[op][rank as usize][first as usize..first as usize + bytes.len()]
                         .copy_from_slice(&bytes);
                 }
@@ -268,17 +332,20 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         };
         (0..ranks).map(buffer).collect()
     });
+    let other = trouble.odd.clone();
+    let odd = |op, rank| other.as_ref().filter(|(who, _)| *who == rank).map_or(op, |(_, other)| other);
     let mut net = Net {
         ops,
-        casters: ops.iter().map(|op| (0..ranks).map(|rank| Caster::new(op, rank)).collect()).collect(),
+        casters: ops.iter().map(|op| (0..ranks).map(|rank| Caster::new(odd(op, rank), rank)).collect()).collect(),
         buffers: buffers.collect(),
+        parity: vec![vec![BTreeMap::new(); ranks as usize]; ops.len()],
         seen: vec![vec![Outcome::Running; ranks as usize]; ops.len()],
         wrong: Vec::new(),
         heap: BinaryHeap::new(),
         serial: 0,
         busy: vec![Time::ZERO; ranks as usize],
         random: Random::new(seed, StreamKind::Workload, 0),
-        lost_chunk: trouble.lost_chunk,
+        lost: trouble.lost_runs.iter().flat_map(|&(first, count)| first..first + count).collect(),
         trouble,
     };
     for rank in 0..ranks {
@@ -303,6 +370,7 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         counts.fetches += one.fetches;
         counts.repaired += one.repaired;
         counts.again += one.again;
+        counts.rebuilt += one.rebuilt;
     }
     let quiet = net.heap.is_empty();
     let outcomes = net.casters.iter().map(|op| op.iter().map(Caster::outcome).collect()).collect();

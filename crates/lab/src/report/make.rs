@@ -134,6 +134,7 @@ impl Report {
                 repairs: p.repairs,
                 copies: p.copies,
                 chunks_arrived: p.chunks_arrived,
+                rebuilt: p.rebuilt,
             },
             classes: classes.collect(),
             links: groups(experiment, measured),

@@ -291,7 +291,7 @@ fn packets_table(report: &Report) -> String {
     table.set_header(["packets", "", "signals", "", "trouble", ""].map(heading));
     let cast = [
         ["chunks cast", &count(p.chunks), "copies by switches", &count(p.copies), "repairs", &count(p.repairs)],
-        ["chunks arrived", &count(p.chunks_arrived), "", "", "", ""],
+        ["chunks arrived", &count(p.chunks_arrived), "rebuilt", &count(p.rebuilt), "", ""],
     ];
     let rows = [
         ["data sent", &count(p.sent), "marked (ECN)", &count(p.marked), "dropped", &count(p.dropped)],

@@ -10,7 +10,8 @@ use strandway_fabric::Members;
 use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_fabric::topology::Topology;
 use strandway_proto::HostId;
-use strandway_proto::cast::Layout;
+use strandway_proto::cast::{Layout, Parity};
+use strandway_proto::repair::Code;
 use strandway_proto::units::{Bytes, Rate, Span};
 
 /// The factor of the artifact's cutoff timer. Multicast sheet, section 3.
@@ -24,6 +25,7 @@ const PACE: f64 = 0.95;
 pub(super) struct Written {
     /// The broadcasting rank; `None` if all gather.
     root: Option<u32>,
+    parity: Option<Code>,
     chains: u32,
     trees: u32,
     pace: Option<f64>,
@@ -45,12 +47,25 @@ pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
     };
     Written {
         root,
+        parity: read_parity(section),
         chains: chains.unwrap_or(2),
         trees: many("trees", 0, 1 << 16).unwrap_or(0),
         pace: section.ratio("pace", 0.0, 1.0),
         cutoff,
         recovery,
     }
+}
+
+/// Reads a code such as `32+4`: chunks of data in a group, and chunks of parity.
+fn read_parity(section: &Section<'_>) -> Option<Code> {
+    let text = section.text("parity")?;
+    let numbers = text.split_once('+').and_then(|(k, m)| Some((k.trim().parse().ok()?, m.trim().parse().ok()?)));
+    match numbers.map(|(k, m)| Code::mds(k, m)) {
+        Some(Ok(code)) => return Some(code),
+        Some(Err(error)) => section.wrong("parity", error.to_string(), "write, say, \"32+4\""),
+        None => section.wrong("parity", "is no code", "write, say, \"32+4\" for 4 chunks of parity per 32 of data"),
+    }
+    None
 }
 
 /// Reads how a broadcast is done: by a tree of messages, or by multicast from this rank.
@@ -128,6 +143,10 @@ impl Maker<'_> {
         let Some(layout) = Layout::new(bytes, shares, mtu as u16) else {
             return self.complain("size", Bytes(bytes), "makes more than 4 billion chunks", "write less");
         };
+        let parity = written.parity.map(|code| Parity::new(layout, code));
+        if let Some(None) = parity {
+            return self.complain("parity", Bytes(bytes), "makes more than 4 billion chunks with parity", "write less");
+        }
         let topology = self.context.topology;
         let packet = Bytes(u64::from(mtu) + u64::from(header));
         let pace = match written.pace {
@@ -140,6 +159,7 @@ impl Maker<'_> {
             root: written.root,
             ranks: Ranks::new(hosts.to_vec()),
             layout,
+            parity: parity.flatten(),
             chains: Chains::new(ranks, written.chains),
             starts: hosts.iter().map(|_| self.moment(self.workload.common.start)).collect(),
             group: number,

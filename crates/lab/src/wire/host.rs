@@ -224,7 +224,7 @@ impl<'a> Host<'a> {
                 }
                 // Channels of the plan stay open, and measurements are of rows.
                 Action::Close { .. } | Action::Stage { .. } => {}
-                Action::Cast(_) => return Err(super::no_multicast()),
+                Action::Cast(_) | Action::Rebuild(_) => return Err(super::no_multicast()),
             }
         }
         Ok(())

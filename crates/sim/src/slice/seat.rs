@@ -112,6 +112,7 @@ impl Slice<'_> {
             any = true;
             match action {
                 Action::Cast(cast) => self.hosts[h].endpoint.cast(cast),
+                Action::Rebuild(rebuild) => self.packets.rebuilt += rebuild.missing().count() as u64,
                 Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
                 Action::Post { channel, message } => self.post(h, channel, message, now),
                 Action::Signal { to, at, order, word } => {

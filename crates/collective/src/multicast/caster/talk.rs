@@ -58,11 +58,11 @@ impl Caster<'_> {
 
     pub(super) fn handle_word(&mut self, now: Time, from: u32, word: Word) {
         self.heard[from as usize] = now;
-        if let Phase::Aborted(dead) = self.phase {
+        if let Phase::Aborted(why) = self.phase {
             match word {
                 Word::Ack(name) => self.owed.acknowledge(from, name),
-                Word::Abort { .. } => self.say(from, Word::Ack(word.name())),
-                _ => self.say(from, Word::Abort { dead }),
+                Word::Abort { .. } | Word::Differ { .. } => self.say(from, Word::Ack(word.name())),
+                _ => self.say(from, why),
             }
             return;
         }
@@ -73,7 +73,10 @@ impl Caster<'_> {
             Word::Token => self.token |= from == self.behind(1),
             Word::Fetch(runs) => self.serve(now, from, runs),
             Word::Fin => self.fin |= from == self.behind(1),
-            Word::Barrier { barrier, round, planes } => {
+            Word::Barrier { barrier: Barrier::Here, bytes, .. } if bytes != self.op.layout.bytes() => {
+                self.abort(now, Word::Differ { ranks: [from, self.rank] }, true);
+            }
+            Word::Barrier { barrier, round, planes, .. } => {
                 self.heard_rounds[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
                 if barrier == Barrier::Here {
                     self.planes &= planes;
@@ -84,7 +87,7 @@ impl Caster<'_> {
             Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
             Word::Deaf { planes } => self.shunned |= planes,
             Word::Alive => {}
-            Word::Abort { dead } => self.abort(now, dead, false),
+            Word::Abort { .. } | Word::Differ { .. } => self.abort(now, word, false),
             Word::Over => self.end(),
         }
     }
@@ -100,20 +103,27 @@ impl Caster<'_> {
         }
     }
 
-    /// A rank is silent: the operation is given up. Whoever found out tells all others; those tell whoever asks.
-    pub(super) fn abort(&mut self, now: Time, dead: u32, found: bool) {
-        if matches!(self.phase, Phase::Closed | Phase::Aborted(_)) || dead >= self.op.ranks.count() || dead == self.rank
-        {
+    /// The operation is given up, for the reason that this word tells. Whoever found out tells all others; those tell whoever asks.
+    pub(super) fn abort(&mut self, now: Time, why: Word, found: bool) {
+        let ranks = self.op.ranks.count();
+        let dead = match why {
+            Word::Abort { dead } if dead == self.rank || dead >= ranks => return,
+            Word::Abort { dead } => Some(dead),
+            _ => None,
+        };
+        if matches!(self.phase, Phase::Closed | Phase::Aborted(_)) {
             return;
         }
-        self.phase = Phase::Aborted(dead);
+        self.phase = Phase::Aborted(why);
         self.owed.clear();
         self.probe = None;
-        self.stage(Stage::Aborted { dead: self.op.ranks.host(dead) });
+        if let Some(dead) = dead {
+            self.stage(Stage::Aborted { dead: self.op.ranks.host(dead) });
+        }
         if found {
             let own = self.rank;
-            for rank in (0..self.op.ranks.count()).filter(|&rank| rank != dead && rank != own) {
-                self.owe(now, rank, Word::Abort { dead });
+            for rank in (0..ranks).filter(|&rank| Some(rank) != dead && rank != own) {
+                self.owe(now, rank, why);
             }
         }
     }
@@ -144,7 +154,7 @@ impl Caster<'_> {
             Some(probe) if probe.of == of => {
                 let silent = if self.heard[of as usize] >= probe.sent { 0 } else { probe.silent + 1 };
                 if silent >= self.op.silent_max {
-                    return self.abort(now, of, true);
+                    return self.abort(now, Word::Abort { dead: of }, true);
                 }
                 self.say(of, Word::Probe);
                 self.probe = Some(Probe { of, at: now + every, sent: now, silent });
@@ -162,7 +172,7 @@ impl Caster<'_> {
             match self.owed.due(now, again, most, |rank| heard[rank as usize]) {
                 None => return,
                 Some(Due::Again(to, word)) => self.say(to, word),
-                Some(Due::Silent(to)) => self.abort(now, to, true),
+                Some(Due::Silent(to)) => self.abort(now, Word::Abort { dead: to }, true),
             }
         }
     }
