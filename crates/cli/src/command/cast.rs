@@ -7,6 +7,7 @@ use crate::outputs::{Outputs, Wanted};
 use crate::progress::{self, RealBar};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::Path;
+use std::time::Duration;
 use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
 use strandway_lab::NodeFile;
 use strandway_proto::Rate;
@@ -18,6 +19,9 @@ use strandway_udp::{Config, Node};
 const PORT: u16 = 47_932;
 /// The rate of a network that nothing is said about; ours, as for `copy`.
 const RATE: Rate = Rate::from_gbps(1);
+/// A plane may be silent for so long before control messages leave it alone: ours. The team finds dead planes by itself, and pings of many
+/// connections would take a share of the sender's uplink.
+const PLANE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Failures that are listed one by one; the JSON summary has all.
 const LISTED: usize = 20;
 
@@ -43,7 +47,8 @@ pub(crate) fn cast(args: &CastArgs) -> Result<(), Failure> {
 fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
     let ours = || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]);
-    let (config, _) = wire::config(&args.wire, None, ours, PORT)?;
+    let (mut config, _) = wire::config(&args.wire, None, ours, PORT)?;
+    config.plane_timeout = PLANE_TIMEOUT;
     let target = Target::open(directory).map_err(Failure::Usage)?;
     let node = Node::bind(config)?;
     let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
@@ -105,7 +110,7 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
     let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let inputs = [wire::inputs(&args.wire), args.to_file.iter().cloned().collect()].concat();
     let mut outputs = Outputs::open(wanted, &inputs)?;
-    let config = Config { accept: false, ..config };
+    let config = Config { accept: false, plane_timeout: PLANE_TIMEOUT, ..config };
     let node = Node::bind(config)?;
     let bar = RealBar::of_copy(args.quiet);
     let mut each = |status: &Status| {
