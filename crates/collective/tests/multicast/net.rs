@@ -78,6 +78,8 @@ pub struct Trouble {
     pub missing: Vec<(u32, u32)>,
     /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
     pub lost_runs: Vec<(u32, u32)>,
+    /// The planes of each rank, if they are not all there.
+    pub ports: Vec<u32>,
     /// A plane and a tree that carry nothing from some time on.
     pub silent: Option<((u8, u32), Time)>,
     /// A rank that has another operation in mind than the others.
@@ -107,6 +109,8 @@ pub struct Ended {
     pub counts: Counts,
     /// Chunks that a silent tree swallowed.
     pub swallowed: u32,
+    /// Chunks that were cast to all.
+    pub grouped: u32,
     pub quiet: bool,
 }
 
@@ -130,6 +134,8 @@ struct Net<'a> {
     turns: Vec<u32>,
     /// Chunks that a silent tree swallowed.
     swallowed: u32,
+    /// Chunks that were cast to all.
+    grouped: u32,
 }
 
 fn byte(op: usize, place: u64) -> u8 {
@@ -140,6 +146,11 @@ impl Net<'_> {
     fn put(&mut self, at: Time, rank: u32, what: What) {
         self.serial += 1;
         self.heap.push(Reverse((at, self.serial, rank, what)));
+    }
+
+    /// Has a rank this plane?
+    fn is_up(&self, rank: u32, plane: u8) -> bool {
+        self.trouble.ports.is_empty() || self.trouble.ports[rank as usize] >> plane & 1 == 1
     }
 
     /// When something that leaves now arrives; `None` if it is lost. Perhaps it arrives a second time.
@@ -218,7 +229,9 @@ impl Net<'_> {
             assert_eq!(bytes.len(), usize::from(if last { cast.tail } else { cast.bytes }));
             let left = self.busy[rank as usize].max(now) + cast.rate.min(RATE).time_for(strandway_proto::Bytes(36));
             self.busy[rank as usize] = left;
-            let way = group.then(|| self.way(rank, &cast));
+            let (plane, tree) = self.way(rank, &cast);
+            let way = group.then_some((plane, tree));
+            self.grouped += u32::from(group);
             let mut nobody = group && self.random.chance(self.trouble.near_root);
             nobody |= group && self.lost.remove(&chunk);
             let silent = self.trouble.silent.is_some_and(|(silent, since)| way == Some(silent) && left >= since);
@@ -235,6 +248,9 @@ impl Net<'_> {
             let share = multicast.parity.map_or(multicast.layout.share_of(chunk), |parity| parity.share_of(chunk));
             for to in to {
                 if group && self.trouble.missing.contains(&(to, share)) {
+                    continue;
+                }
+                if !self.is_up(rank, plane) || !self.is_up(to, plane) {
                     continue;
                 }
                 for at in self.travel(rank, to, left) {
@@ -263,7 +279,8 @@ impl Net<'_> {
                         continue;
                     }
                     let to = channel.peer.0 - 100;
-                    for at in self.travel(rank, to, now) {
+                    let common = (0..32).any(|plane| self.is_up(rank, plane) && self.is_up(to, plane));
+                    for at in if common { self.travel(rank, to, now) } else { Vec::new() } {
                         self.put(at, to, What::Letter { from: rank, kind, words });
                     }
                 }
@@ -371,9 +388,15 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         random: Random::new(seed, StreamKind::Workload, 0),
         turns: vec![0; ranks as usize],
         swallowed: 0,
+        grouped: 0,
         lost: trouble.lost_runs.iter().flat_map(|&(first, count)| first..first + count).collect(),
         trouble,
     };
+    for (rank, &up) in net.trouble.ports.clone().iter().enumerate() {
+        for op in &mut net.casters {
+            op[rank].handle_event(Time::ZERO, &Event::Ports { up });
+        }
+    }
     for rank in 0..ranks {
         net.put(ops[0].starts[rank as usize], rank, What::Wake);
     }
@@ -401,5 +424,5 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
     }
     let quiet = net.heap.is_empty();
     let outcomes = net.casters.iter().map(|op| op.iter().map(Caster::outcome).collect()).collect();
-    Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, quiet }
+    Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, grouped: net.grouped, quiet }
 }
