@@ -15,6 +15,7 @@ mod letters;
 mod owed;
 mod rebuilding;
 mod repair;
+mod silence;
 
 pub use caster::{Caster, Counts, Outcome};
 pub use chains::{Chains, Link};
@@ -22,7 +23,7 @@ pub use letters::{Barrier, Run, Word};
 
 use std::ops::Range;
 use strandway_proto::application::Channel;
-use strandway_proto::cast::{Cast, Layout, Parity};
+use strandway_proto::cast::{Cast, Layout, LeftOut, Parity};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, MessageId};
 
@@ -153,7 +154,9 @@ pub struct Multicast {
     pub header: u16,
     /// The planes that every host has, one bit each.
     pub planes: u32,
-    /// How many trees of a plane are used; zero for all.
+    /// The planes of those by which groups reach this rank, one bit each; all (`u32::MAX`) where every switch copies.
+    pub groups: u32,
+    /// How many trees of a plane are used; zero for all. Where it is not zero, trees that fall silent are found and left out.
     pub trees: u32,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
@@ -289,6 +292,12 @@ impl Multicast {
         }
     }
 
+    /// The same where ranks pass chunks on to each other: all that a rank gets, and a round trip for each rank on the way.
+    fn chain_schedule(&self) -> Span {
+        let all: u64 = (0..self.layout.shares()).map(|share| self.wire_bytes(share)).sum();
+        self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())
+    }
+
     /// How long after the barriers receivers begin to fetch at the latest.
     pub fn cutoff(&self) -> Span {
         match self.cutoff {
@@ -320,6 +329,7 @@ impl Multicast {
             rate: if self.pace.is_some() { Rate((self.paced_rate().0 / many).max(1)) } else { Cast::UNPACED },
             planes,
             trees: if to.as_group().is_some() { self.trees } else { 0 },
+            left_out: LeftOut::NONE,
         }
     }
 

@@ -123,10 +123,10 @@ impl Team {
             channel: 0,
             profile: 0,
             header: self.node.chunk_overhead() as u16,
-            planes: self.planes,
+            planes: ((1u64 << self.members[0].len()) - 1) as u32,
+            groups: self.planes & !self.deaf,
             trees: 0,
-            // Of all planes together, of which some may carry no multicast.
-            rate: options.rate.scaled(f64::from(self.planes.count_ones().max(1)) / self.members[0].len() as f64),
+            rate: options.rate,
             pace: Some(options.pace),
             rtt: options.rtt,
             silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
@@ -144,7 +144,7 @@ impl Team {
         let mut closed: Option<Time> = None;
         let linger = op.rtt * LINGER;
         let now = self.now();
-        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() & !self.deaf });
+        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() });
         caster.handle_timeout(now);
         for (from, task, word) in std::mem::take(&mut self.early) {
             match task == op.task {
@@ -213,7 +213,10 @@ impl Team {
         let now = self.now();
         match completion {
             Completion::Chunk { from, task, chunk, plane, trimmed, last, .. } => {
-                caster.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, trimmed, last });
+                caster.handle_event(
+                    now,
+                    &Event::Chunk { from: HostId(from), task, chunk, plane, tree: None, trimmed, last },
+                );
             }
             Completion::Cast { to, task, end, .. } => caster.handle_event(now, &Event::Cast { to, task, end }),
             Completion::Word { from, letter, to_all: false, .. } => match Word::read(&letter) {

@@ -311,7 +311,8 @@ impl Team {
         self.members.len() as u32
     }
 
-    /// The planes on which multicast arrives from every rank at every rank, one bit each; none if the network carries no multicast.
+    /// The planes on which multicast arrives from every rank at every rank, one bit each. If there is none, chunks go from rank to rank in a
+    /// chain of unicast.
     pub const fn multicast_planes(&self) -> u32 {
         self.planes
     }

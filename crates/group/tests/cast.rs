@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,9 +15,9 @@ use strandway_udp::copy::parts::Target;
 use strandway_udp::{Config, Node};
 use support::{cast_address, config, in_multicast_namespace, pattern, v6};
 
-fn two_planes() -> Config {
+fn two_planes(address: SocketAddrV6) -> Config {
     let mut config = config("uec", 2);
-    config.planes = vec![cast_address(); 2];
+    config.planes = vec![address; 2];
     config
 }
 
@@ -49,7 +50,11 @@ struct Receiver {
 
 impl Receiver {
     fn new(name: &str, folder: PathBuf, delay: Duration) -> Receiver {
-        let node = Node::bind(two_planes()).expect("sockets");
+        Receiver::at(cast_address(), name, folder, delay)
+    }
+
+    fn at(address: SocketAddrV6, name: &str, folder: PathBuf, delay: Duration) -> Receiver {
+        let node = Node::bind(two_planes(address)).expect("sockets");
         let addresses = node.addresses().expect("bound").into_iter().map(v6).collect();
         let (stop, told) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let thread = {
@@ -78,7 +83,7 @@ impl Receiver {
 
 fn send(receivers: &[Receiver], sources: &[PathBuf], options: &Options) -> Result<Summary, CastError> {
     let listeners: Vec<Listener> = receivers.iter().map(|receiver| receiver.listener.clone()).collect();
-    let node = Node::bind(two_planes()).expect("sockets");
+    let node = Node::bind(two_planes(cast_address())).expect("sockets");
     cast::send(node, &listeners, sources, options, &|| false, &mut |_| {})
 }
 
@@ -221,9 +226,25 @@ fn receivers_that_do_not_answer_are_named() {
     }
     let source = tree("nobody");
     let listener = Listener { name: "h9".into(), addresses: vec!["[fd00::1]:9".parse().expect("an address"); 2] };
-    let node = Node::bind(two_planes()).expect("sockets");
+    let node = Node::bind(two_planes(cast_address())).expect("sockets");
     let options = Options { wait: Duration::from_millis(300), ..options() };
     let error =
         cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("nobody is there");
     assert!(matches!(&error, CastError::Nobody(reasons) if reasons[0].0 == "h9"), "{error}");
+}
+
+#[test]
+fn where_nothing_carries_multicast_receivers_pass_chunks_on() {
+    // Loopback carries none, and needs no privilege.
+    let source = tree("chain");
+    let receiver =
+        |i: u32| Receiver::at(support::local(), &format!("r{i}"), folder(&format!("chain-r{i}")), Duration::ZERO);
+    let mut receivers: Vec<Receiver> = (0..3).map(receiver).collect();
+    let listeners: Vec<Listener> = receivers.iter().map(|receiver| receiver.listener.clone()).collect();
+    let node = Node::bind(two_planes(support::local())).expect("sockets");
+    let summary =
+        cast::send(node, &listeners, &[source.join(".")], &options(), &|| false, &mut |_| {}).expect("it works");
+    assert_eq!((summary.status.planes, summary.passes), (0, 1), "{summary:?}");
+    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter_mut().for_each(Receiver::end);
 }

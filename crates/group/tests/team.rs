@@ -85,18 +85,25 @@ fn everybody_gets_every_share_and_every_broadcast() {
 }
 
 #[test]
-fn where_nothing_carries_multicast_the_team_says_so() {
+fn where_nothing_carries_multicast_the_team_says_so_and_chunks_go_from_rank_to_rank() {
     // Loopback carries none.
-    let planes = run(
-        3,
+    let ways = [Way::Multicast(What::AllGather), Way::Multicast(What::Broadcast { root: 1 })];
+    let rows = run(
+        4,
         support::local(),
         |_| options(),
-        |team| match team {
-            Ok(team) => team.multicast_planes(),
-            Err(error) => panic!("{error}"),
+        |team| {
+            let mut team = team.expect("it forms");
+            assert_eq!(team.multicast_planes(), 0);
+            let mut rows: Vec<Row> = Vec::new();
+            for way in ways {
+                let bench = Bench { way, first: 1_000, last: 300_000, factor: 300, warmup: 0, runs: 2, check: true };
+                bench.run(&mut team, &|| false, |row| rows.push(*row)).expect("it runs");
+            }
+            rows
         },
     );
-    assert_eq!(planes, [0, 0, 0]);
+    assert!(rows.iter().all(|rows| rows.len() == 4 && rows.iter().all(|row| row.right == Some(true))), "{rows:?}");
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub enum Event {
         chunk: u32,
         /// The plane that it came by.
         plane: u8,
+        /// The tree that it came along, if it was cast to a group and the world knows.
+        tree: Option<u32>,
         /// Did a switch cut its payload off? Then only its name is here.
         trimmed: bool,
         /// Is it the last one of its sender's share?
@@ -139,6 +141,8 @@ pub enum Action {
 pub enum Stage {
     /// It begins.
     Begun,
+    /// The hosts have no plane in common: each passes on to the next one what it gets.
+    Chained,
     /// Everything that it is to have is here.
     Complete,
     /// Nobody needs anything of it any more.

@@ -58,6 +58,9 @@ fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
         failed = matches!(served, Served::Ended(_));
         match &served {
             Served::Came(from) => outputs.show(&format!("a sender came from {from}\n")),
+            Served::Formed { members, planes: 0 } => {
+                outputs.show(&format!("a team of {members}; no plane carries multicast: a chain of unicast\n"));
+            }
             Served::Formed { members, planes } => {
                 outputs.show(&format!("a team of {members}, multicast on {} plane(s)\n", planes.count_ones()));
             }
@@ -178,8 +181,9 @@ fn state(state: &State) -> String {
 fn told(summary: &Summary) -> String {
     let status = &summary.status;
     let per_byte = if status.cast_bytes == 0 { 0.0 } else { status.wire_bytes as f64 / status.cast_bytes as f64 };
+    let how = if status.planes == 0 { ", by a chain of unicast, since no plane carries multicast" } else { "" };
     let mut text = format!(
-        "{} cast in {:.1} s, {:.1} Mb/s, {} pass(es); {per_byte:.3} bytes sent per byte\n",
+        "{} cast in {:.1} s, {:.1} Mb/s, {} pass(es){how}; {per_byte:.3} bytes sent per byte\n",
         super::copy::bytes(status.cast_bytes),
         status.seconds,
         status.cast_bytes as f64 * 8.0 / 1e6 / status.seconds.max(1e-9),

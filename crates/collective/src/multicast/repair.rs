@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 
+/// A root that is spared casts a chunk so often again before it sends it to each who asks: ours.
+const CASTS_AGAIN: u32 = 2;
 /// Chunks of fetches under way at the most. Ours: at 4 KiB and 400 Gb/s that is 10 us of work for the neighbour.
 const WINDOW: u32 = 128;
 
@@ -38,6 +40,8 @@ pub(super) struct Fetching {
     lacking: BTreeSet<u32>,
     /// The multicast is over as far as this rank can tell: everything that is missing is fetched, not only what is known to be lost.
     pub(super) begun: bool,
+    /// The only rank that may be asked, where chunks go from rank to rank.
+    pub(super) upstream: Option<u32>,
 }
 
 /// What a rank lacks.
@@ -64,7 +68,15 @@ pub(super) enum Look {
 
 impl Fetching {
     pub(super) fn new(rank: u32) -> Fetching {
-        Fetching { rank, shares: 0, within: 0, asks: Vec::new(), lacking: BTreeSet::new(), begun: false }
+        Fetching {
+            rank,
+            shares: 0,
+            within: 0,
+            asks: Vec::new(),
+            lacking: BTreeSet::new(),
+            begun: false,
+            upstream: None,
+        }
     }
 
     /// How long an answer may take: four round trips, and twice the time of what may be in its way.
@@ -139,7 +151,7 @@ impl Fetching {
         let progress = lacks.progress;
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
         let patience = Fetching::patience(op);
-        let neighbour = op.neighbour(self.rank);
+        let neighbour = self.upstream.unwrap_or(op.neighbour(self.rank));
         let mut fresh: Vec<Ask> = Vec::new();
         let (late, mut waiting): (Vec<Ask>, Vec<Ask>) = self.asks.drain(..).partition(|ask| ask.at + patience <= now);
         for ask in late {
@@ -149,7 +161,7 @@ impl Fetching {
             }
             let mut of = ask.of;
             let next = op.after(self.rank, of, op.layout.share_of(ask.first));
-            if op.recovery.direct && of != next {
+            if op.recovery.direct && self.upstream.is_none() && of != next {
                 (of, silent) = (next, 0);
             }
             let again = Fetching::holes(&ask, progress).into_iter();
@@ -191,7 +203,7 @@ impl Fetching {
     /// The neighbour lacks chunks of these runs, too: where the root may be asked, it is asked at once for them, and for all of their shares
     /// from now on.
     pub(super) fn deny(&mut self, now: Time, op: &Multicast, from: u32, runs: [Run; 2]) {
-        if !op.recovery.direct {
+        if !op.recovery.direct || self.upstream.is_some() {
             return;
         }
         let patience = Fetching::patience(op);
@@ -214,7 +226,7 @@ impl Fetching {
         if self.asks.iter().any(|ask| (ask.first..ask.first + ask.count).contains(&chunk)) {
             return None;
         }
-        let of = op.neighbour(self.rank);
+        let of = self.upstream.unwrap_or(op.neighbour(self.rank));
         self.asks.push(Ask { first: chunk, count: 1, of, at: now, silent: 0 });
         Some((of, [(chunk, 1), (0, 0)]))
     }
@@ -223,7 +235,7 @@ impl Fetching {
 /// The server's side: what one rank remembers of those who asked it for chunks of its own share.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// By chunk: who asked last, when the answer left or will leave, and when the chunk was cast to all again.
+    /// By chunk: who asked last (how often it was cast, where the root is spared), when the answer left or will leave, and when the chunk was cast to all again.
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
     /// When all answers will have left, by their pace.
     busy_until: Time,
@@ -291,12 +303,17 @@ impl Serving {
         let left = self.busy_until.max(now) + op.chunk_time();
         let known = self.asked.get(&chunk).copied();
         if op.spare_root {
-            // Several receivers lack it, or they would not ask the root. It goes to all, and once for all who ask before it is there.
+            // Several receivers lack it, or they would not ask the root. It goes to all, once for all who ask before it is there. If that
+            // did not help twice, it goes to each who asks: casts may keep step with a silent tree. Here the first entry counts.
+            let casts = known.map_or(0, |(casts, ..)| casts);
+            self.busy_until = left;
+            if casts >= CASTS_AGAIN {
+                return Some(Given::One(chunk, 1));
+            }
             if known.is_some_and(|(_, at, _)| at + Fetching::patience(op) > now) {
                 return None;
             }
-            self.asked.insert(chunk, (from, left, Some(left)));
-            self.busy_until = left;
+            self.asked.insert(chunk, (casts + 1, left, Some(left)));
             return Some(Given::All(chunk, 1));
         }
         let (entry, given) = match known {

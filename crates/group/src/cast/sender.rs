@@ -521,11 +521,6 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             members.iter().for_each(|&who| {
                 let _ = self.say(who, &Note::Planes(planes));
             });
-            if planes == 0 {
-                return Err(CastError::Option(
-                    "no plane carries multicast to all receivers: let the network copy for the team, or use `strandway copy`".into(),
-                ));
-            }
             return Ok(());
         }
     }

@@ -4,6 +4,7 @@ use super::{Caster, Phase, Turn};
 use crate::multicast::Cutoff;
 use crate::multicast::letters::{Run, Word};
 use crate::multicast::repair::{Lacks, Look};
+use crate::multicast::silence::Silent;
 use strandway_proto::HostId;
 use strandway_proto::application::Action;
 use strandway_proto::partial::Inserted;
@@ -51,16 +52,40 @@ impl Caster<'_> {
         } else {
             settled = self.mark(now, chunk, parity);
         }
-        if let Some((share, behind)) = self.op.is_end(chunk, last) {
+        let end = match self.chained {
+            // Parity is for all at once.
+            true => last.then(|| (self.op.layout.share_of(chunk), Span::ZERO)),
+            false => self.op.is_end(chunk, last),
+        };
+        if let Some((share, behind)) = end {
             let new = !std::mem::replace(&mut self.ends[share as usize], true);
+            if let Some(silence) = &mut self.silence {
+                silence.end(share);
+            }
             // Only the last roots of chains tell that the multicast is over.
-            if new && self.op.link(self.op.root_of(share)).last {
+            if new && (self.chained || self.op.link(self.op.root_of(share)).last) {
                 settled = true;
                 self.hurry(now + behind);
             }
         }
         if settled || self.fetching.begun {
             self.go_on(now);
+        }
+    }
+
+    /// Notes the tree that a chunk came along, and tells its root of those by which nothing comes.
+    pub(super) fn watch_trees(&mut self, from: HostId, chunk: u32, way: (u8, u32)) {
+        let watching = self.phase == Phase::Moving && !self.fetching.begun;
+        let Some(silence) = self.silence.as_mut().filter(|_| watching) else { return };
+        let Some(root) = self.op.ranks.at(from).filter(|_| chunk < self.op.layout.numbers()) else { return };
+        let share = self.op.layout.share_of(chunk);
+        for silent in silence.hear(share, chunk - self.op.layout.first(share), way) {
+            self.counts.silent += 1;
+            let word = match silent {
+                Silent::Plane(plane) => Word::Deaf { planes: 1 << plane },
+                Silent::Tree(plane, tree) => Word::DeafTree { plane, tree },
+            };
+            self.say(root, word);
         }
     }
 
@@ -77,6 +102,7 @@ impl Caster<'_> {
             self.counts.duplicates += 1;
             return false;
         }
+        self.pass_on(chunk);
         if let Some(rebuilding) = &mut self.rebuilding {
             rebuilding.take_data(now, self.op, chunk, &self.progress);
         }
@@ -100,6 +126,7 @@ impl Caster<'_> {
         let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
         let over = match self.op.root {
             Some(_) => self.ends[0],
+            None if self.chained => (0..self.op.ranks.count()).all(heard),
             None => self.op.chains.ends().all(heard),
         };
         if over && self.op.cutoff == Cutoff::Tuned {
@@ -113,7 +140,11 @@ impl Caster<'_> {
             return Time::NEVER;
         }
         let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
-        (self.moving_since + self.op.schedule().scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
+        let schedule = match self.chained {
+            true => self.op.chain_schedule(),
+            false => self.op.schedule().scaled(self.slowdown()),
+        };
+        (self.moving_since + schedule.scaled(0.9)).max(self.last_chunk + quiet)
     }
 
     /// How many times longer all takes, since not all planes are used that every host has.
@@ -123,6 +154,10 @@ impl Caster<'_> {
 
     /// Planes by which nothing has come for two round trips while others brought something.
     fn deaf(&self) -> u32 {
+        if self.chained {
+            // There is one sender, and the planes that this rank has not are known.
+            return self.op.planes & !self.up;
+        }
         let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
         let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
         planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
@@ -131,7 +166,7 @@ impl Caster<'_> {
     fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
         self.counts.fetches += 1;
         let planes = self.deaf();
-        if planes != 0 && self.op.recovery.direct {
+        if planes != 0 && (self.op.recovery.direct || self.chained) {
             self.say(of, Word::Deaf { planes });
         }
         self.say(of, Word::Fetch(runs));
