@@ -15,6 +15,7 @@ mod letters;
 mod owed;
 mod rebuilding;
 mod repair;
+mod silence;
 
 pub use caster::{Caster, Counts, Outcome};
 pub use chains::{Chains, Link};
@@ -22,7 +23,7 @@ pub use letters::{Barrier, Run, Word};
 
 use std::ops::Range;
 use strandway_proto::application::Channel;
-use strandway_proto::cast::{Cast, Layout, Parity};
+use strandway_proto::cast::{Cast, Layout, LeftOut, Parity};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, MessageId};
 
@@ -153,7 +154,7 @@ pub struct Multicast {
     pub header: u16,
     /// The planes that every host has, one bit each.
     pub planes: u32,
-    /// How many trees of a plane are used; zero for all.
+    /// How many trees of a plane are used; zero for all. Where it is not zero, trees that fall silent are found and left out.
     pub trees: u32,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
@@ -320,6 +321,7 @@ impl Multicast {
             rate: if self.pace.is_some() { Rate((self.paced_rate().0 / many).max(1)) } else { Cast::UNPACED },
             planes,
             trees: if to.as_group().is_some() { self.trees } else { 0 },
+            left_out: LeftOut::NONE,
         }
     }
 

@@ -213,7 +213,10 @@ impl Team {
         let now = self.now();
         match completion {
             Completion::Chunk { from, task, chunk, plane, trimmed, last, .. } => {
-                caster.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, trimmed, last });
+                caster.handle_event(
+                    now,
+                    &Event::Chunk { from: HostId(from), task, chunk, plane, tree: None, trimmed, last },
+                );
             }
             Completion::Cast { to, task, end, .. } => caster.handle_event(now, &Event::Cast { to, task, end }),
             Completion::Word { from, letter, to_all: false, .. } => match Word::read(&letter) {

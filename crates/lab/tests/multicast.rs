@@ -138,6 +138,21 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
 }
 
 #[test]
+fn a_spine_that_dies_silently_is_left_out_by_the_root() {
+    let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\nspines = 8\n[profile]\nname = \"uec\"\n[workload]\nkind = \"broadcast\"\n\
+                size = \"32 MiB\"\n";
+    let fault = "[[faults]]\nswitch = \"spine3\"\nkind = \"down\"\nsilent = true\nat = \"100 us\"\n";
+    let report = outcome(&format!("{text}{fault}"), &[]).report;
+    assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
+    // 8,192 chunks, of which some 1,200 have left: an eighth of the rest is 870. Of three stretches of 256 and two batches it is 128.
+    let again = report.packets.chunks - 8_192;
+    assert!((90..300).contains(&again), "{again} chunks more than there are");
+    for threads in ["run.threads=2", "run.threads=7"] {
+        assert_eq!(outcome(&format!("{text}{fault}"), &[threads]).report.digest, report.digest, "{threads}");
+    }
+}
+
+#[test]
 fn a_dead_host_is_named_and_nobody_waits_for_it_for_ever() {
     for algorithm in
         ["[workload]\nkind = \"all-gather\"\nalgorithm = \"multicast\"\n", "[workload]\nkind = \"broadcast\"\n"]

@@ -59,6 +59,8 @@ pub enum Event {
         chunk: u32,
         /// The plane that it came by.
         plane: u8,
+        /// The tree that it came along, if it was cast to a group and the world knows.
+        tree: Option<u32>,
         /// Did a switch cut its payload off? Then only its name is here.
         trimmed: bool,
         /// Is it the last one of its sender's share?

@@ -5,9 +5,11 @@
 //! fetched chunk is the same datagram to one host. The endpoint paces and chooses trees; it keeps nothing of what it has sent.
 
 mod layout;
+mod left_out;
 mod parity;
 
 pub use layout::Layout;
+pub use left_out::LeftOut;
 pub use parity::{Coded, Parity, Rebuild};
 
 use crate::endpoint::Event;
@@ -40,6 +42,8 @@ pub struct Cast {
     pub planes: u32,
     /// How many trees of each plane are used in turn; zero for all that there are.
     pub trees: u32,
+    /// Those that are not used all the same. They take effect where it is known how many trees there are.
+    pub left_out: LeftOut,
 }
 
 impl Cast {
@@ -138,10 +142,16 @@ impl Casts {
                 _ => Asked::Nothing,
             };
         };
-        let turn = self.turns[plane];
+        let mut turn = self.turns[plane];
+        let mut entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
+        if cast.trees > cast.left_out.count(plane as u8) {
+            while cast.left_out.contains(plane as u8, entropy) {
+                turn = turn.wrapping_add(1);
+                entropy = turn % cast.trees;
+            }
+        }
         self.turns[plane] = turn.wrapping_add(1);
         self.plane = plane;
-        let entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
         let packet = cast.packet(host, cast.first, PathId::new(plane as u8, entropy % PathId::ORDERED));
         if paced {
             let since = Time(now.0.saturating_sub(self.catch_up.0));
@@ -174,6 +184,7 @@ mod tests {
             rate,
             planes: 0b11,
             trees: 0,
+            left_out: LeftOut::NONE,
         }
     }
 
@@ -194,6 +205,23 @@ mod tests {
         let all: Vec<_> = std::iter::from_fn(|| take(&mut casts, 0, 0b11)).collect();
         assert_eq!(all, [(1, 5, 6, 4160), (0, 5, 7, 4160), (1, 6, 8, 4160), (0, 6, 9, 164)]);
         assert!(casts.is_empty());
+    }
+
+    #[test]
+    fn trees_that_are_left_out_have_no_turn() {
+        let mut casts = Casts::default();
+        let mut left_out = LeftOut::NONE;
+        assert!(left_out.insert(1, 1) && left_out.insert(1, 2) && left_out.insert(0, 0));
+        casts.push(Cast { trees: 4, left_out, ..cast(0, 5, Cast::UNPACED) });
+        let on_plane_1: Vec<u32> = std::iter::from_fn(|| take(&mut casts, 0, 0b10)).map(|t| t.1).collect();
+        // Host 5 begins with tree 1.
+        assert_eq!(on_plane_1, [3, 0, 3, 0, 3]);
+        // Where all are left out, all are used; and nothing is left out where their number is not known.
+        assert!((0..4).all(|tree| tree == 0 || left_out.insert(0, tree)));
+        casts.push(Cast { trees: 4, left_out, ..cast(0, 3, Cast::UNPACED) });
+        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [1, 2, 3]);
+        casts.push(Cast { left_out, ..cast(0, 2, Cast::UNPACED) });
+        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [8, 9]);
     }
 
     #[test]

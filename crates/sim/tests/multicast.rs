@@ -12,7 +12,7 @@ use strandway_fabric::plan::{PfcSettings, SharedSettings, TrimSettings};
 use strandway_fabric::topology::{LinkId, NodeKind, Pods, Shape, Topology};
 use strandway_fabric::{Members, Plan};
 use strandway_proto::application::{Action, Application, Event};
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, LeftOut};
 use strandway_proto::units::{Bytes, Rate, Time};
 use strandway_proto::{HostId, Span};
 use strandway_sim::{Control, simulate_programs};
@@ -82,6 +82,7 @@ fn cast(plan: &Plan, roots: &[u32], rate: Rate) -> (Measurements, Vec<Got>) {
             rate,
             planes,
             trees: 0,
+            left_out: LeftOut::NONE,
         };
         Some(Box::new(Caster { cast: root.then_some(cast), done: !root, got: Arc::clone(&noted), host: host.0 }))
     };

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::time::Instant;
-use strandway_proto::cast::{Cast, Layout};
+use strandway_proto::cast::{Cast, Layout, LeftOut};
 use strandway_proto::{HostId, Letter, PathId, Rate};
 use strandway_udp::{Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region};
 use support::{PATIENCE, cast_address, config, in_multicast_namespace, pattern, v6};
@@ -75,6 +75,7 @@ impl Ranks {
             rate: Rate::from_gbps(1),
             planes: 0b11,
             trees: 0,
+            left_out: LeftOut::NONE,
         }
     }
 

@@ -9,8 +9,10 @@ use super::letters::{Barrier, Word};
 use super::owed::Owed;
 use super::rebuilding::Rebuilding;
 use super::repair::{Fetching, Serving};
+use super::silence::Silence;
 use std::collections::{BTreeSet, VecDeque};
 use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::cast::LeftOut;
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
@@ -71,6 +73,8 @@ pub struct Counts {
     pub again: u64,
     /// Chunks that were lost and that parity gave back.
     pub rebuilt: u64,
+    /// Times that a tree or a plane seemed to have fallen silent.
+    pub silent: u64,
 }
 
 /// What a rank multicasts.
@@ -128,8 +132,11 @@ pub struct Caster<'a> {
     last_chunk: Time,
     /// When the last chunk came by each plane.
     last_by_plane: Vec<Time>,
-    /// Planes that others hear nothing on.
+    /// Planes and trees that others hear nothing on.
     shunned: u32,
+    left_out: LeftOut,
+    /// What this rank hears along each tree, where trees are known.
+    silence: Option<Silence>,
     /// When to begin to fetch, as far as is known.
     fetch_at: Time,
     probe: Option<Probe>,
@@ -178,6 +185,9 @@ impl<'a> Caster<'a> {
             last_chunk: Time::ZERO,
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
+            left_out: LeftOut::NONE,
+            silence: (op.recovery.direct && op.trees * op.planes.count_ones() > 1)
+                .then(|| Silence::new(op.trees, op.planes)),
             fetch_at: Time::NEVER,
             probe: None,
             heard: vec![Time::ZERO; op.ranks.count() as usize],
@@ -372,7 +382,10 @@ impl<'a> Caster<'a> {
 impl Application for Caster<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
         match *event {
-            Event::Chunk { from, task, chunk, plane, trimmed, last } if task == self.op.task => {
+            Event::Chunk { from, task, chunk, plane, tree, trimmed, last } if task == self.op.task => {
+                if let Some(tree) = tree {
+                    self.watch_trees(from, chunk, (plane, tree));
+                }
                 self.handle_chunk(now, from, (chunk, plane), trimmed, last);
             }
             Event::Cast { to, task, end } if task == self.op.task && to == HostId::group(self.op.group) => {

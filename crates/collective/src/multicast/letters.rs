@@ -59,6 +59,13 @@ pub enum Word {
     },
     /// The operation is over here: all ranks had everything.
     Over,
+    /// I hear nothing along this tree of what you cast.
+    DeafTree {
+        /// Its plane.
+        plane: u8,
+        /// Its number among the trees of the plane.
+        tree: u32,
+    },
     /// The operation is given up: the buffers of these two ranks differ in size.
     Differ {
         /// The ranks.
@@ -89,13 +96,17 @@ impl Word {
             | Word::Ack(_)
             | Word::Probe
             | Word::Alive
+            | Word::DeafTree { .. }
             | Word::Over => 0,
         }
     }
 
     /// Does it answer another letter, or accompany one?
     pub fn is_answer(&self) -> bool {
-        matches!(self, Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. } | Word::Over)
+        matches!(
+            self,
+            Word::Ack(_) | Word::Alive | Word::NotYet(_) | Word::Deaf { .. } | Word::DeafTree { .. } | Word::Over
+        )
     }
 
     /// The answer of a rank that has closed the operation and keeps nothing of it. Its barrier at the end was passed, so that all ranks
@@ -106,6 +117,7 @@ impl Word {
             | Word::Alive
             | Word::NotYet(_)
             | Word::Deaf { .. }
+            | Word::DeafTree { .. }
             | Word::Over
             | Word::Abort { .. }
             | Word::Differ { .. } => None,
@@ -131,6 +143,7 @@ impl Word {
             Word::Deaf { planes } => (9, [planes, 0, 0]),
             Word::Over => (10, [0; 3]),
             Word::Differ { ranks: [a, b] } => (11, [a, b, 0]),
+            Word::DeafTree { plane, tree } => (12, [u32::from(plane), tree, 0]),
         };
         Letter::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
@@ -163,6 +176,7 @@ impl Word {
             9 => Word::Deaf { planes: a },
             10 => Word::Over,
             11 => Word::Differ { ranks: [a, b] },
+            12 => Word::DeafTree { plane: u8::try_from(a).ok()?, tree: b },
             _ => return None,
         };
         Some((task, word))
@@ -190,12 +204,13 @@ mod tests {
             Word::Deaf { planes: 5 },
             Word::Over,
             Word::Differ { ranks: [3, u32::MAX] },
+            Word::DeafTree { plane: 255, tree: u32::MAX },
         ];
         for word in words {
             assert_eq!(Word::read(&word.letter(5)), Some((5, word)));
         }
         let odd = |kind, a, b| Word::read(&Letter::Custom { kind: FIRST_KIND + kind, words: [0, a, b, 0] });
-        assert_eq!((odd(4, 3, 0), odd(4, 32 << 2, 0), odd(5, 1 << 16, 0), odd(12, 0, 0)), (None, None, None, None));
+        assert_eq!((odd(4, 3, 0), odd(4, 32 << 2, 0), odd(5, 1 << 16, 0), odd(13, 0, 0)), (None, None, None, None));
         assert_eq!(Word::read(&Letter::Custom { kind: 0, words: [0; 4] }), None);
         assert_eq!(Word::read(&Letter::Ask { sequence: 0 }), None);
     }

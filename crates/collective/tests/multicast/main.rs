@@ -49,12 +49,14 @@ proptest! {
     #[test]
     fn every_byte_arrives_whatever_is_lost(
         ranks in 1u32..8, chains in 1u32..4, bytes in 0u64..3_000, loss in 0.0f64..0.2, near in 0.0f64..0.1, late in 0.0f64..0.1,
-        broadcast: bool, ring: bool, seed: u64,
+        broadcast: bool, ring: bool, trees in 0u32..3, silent in 0u32..3, since in 0u64..3_000_000_000, seed: u64,
     ) {
         let recovery = if ring { Recovery::RING } else { Recovery::FAST };
         let root = broadcast.then_some(seed as u32 % ranks);
-        let trouble = Trouble { loss, near_root: near, late, ..Trouble::default() };
-        let ended = run(&three(&operation(ranks, root, bytes, chains, recovery)), trouble, seed);
+        let silent = Some(((0, silent), Time(since))).filter(|_| trees == 2);
+        let trouble = Trouble { loss, near_root: near, late, silent, ..Trouble::default() };
+        let op = Multicast { trees, ..operation(ranks, root, bytes, chains, recovery) };
+        let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
         prop_assert_eq!(ended.counts.unready, 0);
     }
@@ -185,6 +187,35 @@ fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
         }
         assert_eq!(deadlocks, [0, 0, farthest], "{ranks} ranks");
     }
+}
+
+#[test]
+fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
+    // 4,000 chunks over two planes of four trees in 300 us: a tree has 500 of them.
+    for (trees, left_out) in [(4, true), (0, false)] {
+        for silent in [(0, 3), (1, 0)] {
+            for loss in [0.0, 0.1] {
+                for since in [0, 60_000_000] {
+                    let op = Multicast { planes: 0b11, trees, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
+                    let silent = if trees == 0 { (silent.0, 0) } else { silent };
+                    let trouble = Trouble { silent: Some((silent, Time(since))), loss, ..Trouble::default() };
+                    let ended = run(&[op], trouble, 10);
+                    assert_closed(&ended, "a silent tree");
+                    let c = ended.counts;
+                    assert_eq!(c.silent > 0, left_out, "{c:?}");
+                    if left_out {
+                        // Three stretches of 256, and what has left or waits until the root hears of it.
+                        assert!(ended.swallowed < 150, "{silent:?} since {since}: {} swallowed", ended.swallowed);
+                    } else {
+                        assert!(ended.swallowed > 350, "{} swallowed", ended.swallowed);
+                    }
+                }
+            }
+        }
+    }
+    let op = Multicast { planes: 0b11, trees: 4, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
+    let ended = run(&[op], Trouble { loss: 0.1, ..Trouble::default() }, 10);
+    assert_eq!((ended.counts.silent, ended.wrong.len()), (0, 0), "losses alone silence nothing");
 }
 
 #[test]

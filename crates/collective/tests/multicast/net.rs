@@ -78,6 +78,8 @@ pub struct Trouble {
     pub missing: Vec<(u32, u32)>,
     /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
     pub lost_runs: Vec<(u32, u32)>,
+    /// A plane and a tree that carry nothing from some time on.
+    pub silent: Option<((u8, u32), Time)>,
     /// A rank that has another operation in mind than the others.
     pub odd: Option<(u32, Multicast)>,
     /// The run is given up then; by default after a second.
@@ -90,7 +92,7 @@ pub struct Trouble {
 enum What {
     Wake,
     Left { to: u32, task: u32, end: u32 },
-    Chunk { from: u32, task: u32, chunk: u32, last: bool, bytes: Vec<u8> },
+    Chunk { from: u32, task: u32, chunk: u32, last: bool, way: Option<(u8, u32)>, bytes: Vec<u8> },
     Letter { from: u32, kind: u16, words: [u32; 4] },
 }
 
@@ -103,6 +105,8 @@ pub struct Ended {
     /// Ranks whose buffer was wrong when they were told that it is complete, by operation.
     pub wrong: Vec<(usize, u32)>,
     pub counts: Counts,
+    /// Chunks that a silent tree swallowed.
+    pub swallowed: u32,
     pub quiet: bool,
 }
 
@@ -122,6 +126,10 @@ struct Net<'a> {
     trouble: Trouble,
     /// Chunks that nobody gets the first time.
     lost: BTreeSet<u32>,
+    /// How many chunks each rank has cast to all.
+    turns: Vec<u32>,
+    /// Chunks that a silent tree swallowed.
+    swallowed: u32,
 }
 
 fn byte(op: usize, place: u64) -> u8 {
@@ -147,6 +155,19 @@ impl Net<'_> {
         }
         arrivals.retain(|&at| !self.trouble.death.is_some_and(|(dead, since)| dead == to && at >= since));
         arrivals
+    }
+
+    /// The way that a rank's next chunk takes: planes and trees in turn, but for those that are left out.
+    fn way(&mut self, rank: u32, cast: &Cast) -> (u8, u32) {
+        let planes: Vec<u8> = (0..32).filter(|plane| cast.planes >> plane & 1 == 1).collect();
+        loop {
+            let turn = self.turns[rank as usize];
+            self.turns[rank as usize] += 1;
+            let way = (planes[turn as usize % planes.len()], turn / planes.len() as u32 % cast.trees.max(1));
+            if !cast.left_out.contains(way.0, way.1) {
+                return way;
+            }
+        }
     }
 
     /// What a rank has of a chunk: of data what is in its buffer, of parity what follows from that.
@@ -197,10 +218,12 @@ impl Net<'_> {
             assert_eq!(bytes.len(), usize::from(if last { cast.tail } else { cast.bytes }));
             let left = self.busy[rank as usize].max(now) + cast.rate.min(RATE).time_for(strandway_proto::Bytes(36));
             self.busy[rank as usize] = left;
+            let way = group.then(|| self.way(rank, &cast));
             let mut nobody = group && self.random.chance(self.trouble.near_root);
-            if group && self.lost.remove(&chunk) {
-                nobody = true;
-            }
+            nobody |= group && self.lost.remove(&chunk);
+            let silent = self.trouble.silent.is_some_and(|(silent, since)| way == Some(silent) && left >= since);
+            nobody |= silent;
+            self.swallowed += u32::from(silent);
             if nobody {
                 continue;
             }
@@ -216,7 +239,7 @@ impl Net<'_> {
                 }
                 for at in self.travel(rank, to, left) {
                     let bytes = bytes.clone();
-                    self.put(at, to, What::Chunk { from: rank, task: cast.task, chunk, last, bytes });
+                    self.put(at, to, What::Chunk { from: rank, task: cast.task, chunk, last, way, bytes });
                 }
             }
         }
@@ -295,13 +318,14 @@ impl Net<'_> {
             What::Letter { from, kind, words } => {
                 (words[0], Event::Letter { from: host(from), letter: Letter::Custom { kind, words } })
             }
-            What::Chunk { from, task, chunk, last, bytes } => {
+            What::Chunk { from, task, chunk, last, way, bytes } => {
                 let (op, place) = (task as usize, self.ops[task as usize].layout.place(chunk));
                 if place.is_none() {
                     self.parity[op][rank as usize].insert(chunk, bytes.clone());
                 }
                 let before = place.is_none() || self.casters[op][rank as usize].progress().has_packet(chunk);
-                let event = Event::Chunk { from: host(from), task, chunk, plane: 0, trimmed: false, last };
+                let (plane, tree) = way.map_or((0, None), |(plane, tree)| (plane, Some(tree)));
+                let event = Event::Chunk { from: host(from), task, chunk, plane, tree, trimmed: false, last };
                 self.casters[op][rank as usize].handle_event(now, &event);
                 if !before
                     && self.casters[op][rank as usize].progress().has_packet(chunk)
@@ -345,6 +369,8 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         serial: 0,
         busy: vec![Time::ZERO; ranks as usize],
         random: Random::new(seed, StreamKind::Workload, 0),
+        turns: vec![0; ranks as usize],
+        swallowed: 0,
         lost: trouble.lost_runs.iter().flat_map(|&(first, count)| first..first + count).collect(),
         trouble,
     };
@@ -371,8 +397,9 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         counts.repaired += one.repaired;
         counts.again += one.again;
         counts.rebuilt += one.rebuilt;
+        counts.silent += one.silent;
     }
     let quiet = net.heap.is_empty();
     let outcomes = net.casters.iter().map(|op| op.iter().map(Caster::outcome).collect()).collect();
-    Ended { outcomes, wrong: net.wrong, counts, quiet }
+    Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, quiet }
 }

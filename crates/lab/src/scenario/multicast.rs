@@ -7,6 +7,7 @@ use crate::reader::Section;
 use strandway_collective::multicast::{Chains, Cutoff, Multicast, Ranks, Recovery, SILENT_MAX};
 use strandway_collective::{BroadcastTree, Collective};
 use strandway_fabric::Members;
+use strandway_fabric::multicast::Tree;
 use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_fabric::topology::Topology;
 use strandway_proto::HostId;
@@ -170,7 +171,10 @@ impl Maker<'_> {
             profile: self.profile,
             header: header as u16,
             planes: ((1u64 << topology.planes()) - 1) as u32,
-            trees: written.trees,
+            trees: match written.trees {
+                0 => Tree::count(topology),
+                trees => trees.min(Tree::count(topology)),
+            },
             rate: slowest(topology, hosts),
             pace,
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),

@@ -226,7 +226,8 @@ impl Slice<'_> {
         let wake_at = host.wake_at;
         let last = packet.flags.has(Flags::LAST);
         let (plane, Chunk { task, chunk: number, .. }) = (packet.path.port(), chunk);
-        let event = Event::Chunk { from: packet.source, task, chunk: number, plane, trimmed, last };
+        let tree = packet.destination.as_group().map(|_| packet.path.entropy());
+        let event = Event::Chunk { from: packet.source, task, chunk: number, plane, tree, trimmed, last };
         self.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
         self.programs[h].handle_event(Time(now), &event);
         // Most chunks call for nothing.

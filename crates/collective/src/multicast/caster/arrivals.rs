@@ -4,6 +4,7 @@ use super::{Caster, Phase, Turn};
 use crate::multicast::Cutoff;
 use crate::multicast::letters::{Run, Word};
 use crate::multicast::repair::{Lacks, Look};
+use crate::multicast::silence::Silent;
 use strandway_proto::HostId;
 use strandway_proto::application::Action;
 use strandway_proto::partial::Inserted;
@@ -53,6 +54,9 @@ impl Caster<'_> {
         }
         if let Some((share, behind)) = self.op.is_end(chunk, last) {
             let new = !std::mem::replace(&mut self.ends[share as usize], true);
+            if let Some(silence) = &mut self.silence {
+                silence.end(share);
+            }
             // Only the last roots of chains tell that the multicast is over.
             if new && self.op.link(self.op.root_of(share)).last {
                 settled = true;
@@ -61,6 +65,22 @@ impl Caster<'_> {
         }
         if settled || self.fetching.begun {
             self.go_on(now);
+        }
+    }
+
+    /// Notes the tree that a chunk came along, and tells its root of those by which nothing comes.
+    pub(super) fn watch_trees(&mut self, from: HostId, chunk: u32, way: (u8, u32)) {
+        let watching = self.phase == Phase::Moving && !self.fetching.begun;
+        let Some(silence) = self.silence.as_mut().filter(|_| watching) else { return };
+        let Some(root) = self.op.ranks.at(from).filter(|_| chunk < self.op.layout.numbers()) else { return };
+        let share = self.op.layout.share_of(chunk);
+        for silent in silence.hear(share, chunk - self.op.layout.first(share), way) {
+            self.counts.silent += 1;
+            let word = match silent {
+                Silent::Plane(plane) => Word::Deaf { planes: 1 << plane },
+                Silent::Tree(plane, tree) => Word::DeafTree { plane, tree },
+            };
+            self.say(root, word);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::multicast::owed::Due;
 use crate::multicast::repair::Given;
 use strandway_proto::HostId;
 use strandway_proto::application::{Action, Stage};
+use strandway_proto::cast::Cast;
 use strandway_proto::units::Time;
 
 /// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
@@ -40,11 +41,7 @@ impl Caster<'_> {
                         (HostId::group(op.group), first, count)
                     }
                 };
-                let planes = match self.planes & !self.shunned {
-                    0 => self.planes,
-                    heard => heard,
-                };
-                self.out.push_back(Action::Cast(op.cast(to, share, first, count, planes, 1)));
+                self.cast(op.cast(to, share, first, count, self.planes_heard(), 1));
             }
         }
         if lacks.is_empty() {
@@ -54,6 +51,19 @@ impl Caster<'_> {
         for pair in lacks.chunks(2) {
             self.say(from, Word::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
         }
+    }
+
+    /// The planes by which others hear this rank, as far as it knows; all if there is none.
+    pub(super) fn planes_heard(&self) -> u32 {
+        match self.planes & !self.shunned {
+            0 => self.planes,
+            heard => heard,
+        }
+    }
+
+    /// Casts by the trees that others hear.
+    pub(super) fn cast(&mut self, cast: Cast) {
+        self.out.push_back(Action::Cast(Cast { left_out: self.left_out, ..cast }));
     }
 
     pub(super) fn handle_word(&mut self, now: Time, from: u32, word: Word) {
@@ -86,6 +96,9 @@ impl Caster<'_> {
             Word::Probe => self.say(from, Word::Alive),
             Word::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
             Word::Deaf { planes } => self.shunned |= planes,
+            Word::DeafTree { plane, tree } => {
+                self.left_out.insert(plane, tree);
+            }
             Word::Alive => {}
             Word::Abort { .. } | Word::Differ { .. } => self.abort(now, word, false),
             Word::Over => self.end(),

@@ -3,7 +3,6 @@
 use super::{Caster, Turn};
 use crate::multicast::letters::Word;
 use strandway_proto::HostId;
-use strandway_proto::application::Action;
 use strandway_proto::units::Time;
 
 impl Caster<'_> {
@@ -34,11 +33,12 @@ impl Caster<'_> {
         let first = self.op.layout.first(share) + next;
         let to = HostId::group(self.op.group);
         let mut end = first + count;
-        self.out.push_back(Action::Cast(self.op.cast(to, share, first, count, self.planes, sharing)));
+        let planes = self.planes_heard();
+        self.cast(self.op.cast(to, share, first, count, planes, sharing));
         if let Some(parity) = &self.op.parity {
             let run = parity.of_run(first, count);
             end = run.end;
-            self.out.push_back(Action::Cast(self.op.cast_parity(share, run, self.planes, sharing)));
+            self.cast(self.op.cast_parity(share, run, planes, sharing));
         }
         self.turn = Turn::Casts { next: next + count, end };
     }
