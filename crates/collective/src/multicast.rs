@@ -290,6 +290,17 @@ impl Multicast {
         }
     }
 
+    /// The same where ranks pass chunks on to each other: all that a rank gets, and a round trip for each rank on the way.
+    fn chain_schedule(&self) -> Span {
+        let all: u64 = (0..self.layout.shares()).map(|share| self.wire_bytes(share)).sum();
+        self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())
+    }
+
+    /// How long after the barriers they begin to fetch then.
+    fn chain_cutoff(&self) -> Span {
+        self.chain_schedule().scaled(1.25) + self.rtt * 4
+    }
+
     /// How long after the barriers receivers begin to fetch at the latest.
     pub fn cutoff(&self) -> Span {
         match self.cutoff {

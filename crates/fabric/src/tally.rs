@@ -158,6 +158,8 @@ pub struct Tally {
     pub last: Option<Time>,
     /// Parts of hosts that were given up, by the host whose silence was the reason.
     pub aborted: BTreeMap<HostId, u64>,
+    /// Parts of hosts that passed chunks on from host to host, since no plane was common to all.
+    pub chained: u64,
     /// Completion times.
     pub completion: Histogram,
     /// The ten slowest, the slowest first; of equal ones those with the lowest numbers.
@@ -213,6 +215,7 @@ impl Tally {
         for (&dead, count) in &other.aborted {
             *self.aborted.entry(dead).or_default() += count;
         }
+        self.chained += other.chained;
         self.completion.merge(&other.completion);
         other.slowest.iter().for_each(|slow| self.note(*slow));
     }

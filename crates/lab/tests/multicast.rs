@@ -153,6 +153,28 @@ fn a_spine_that_dies_silently_is_left_out_by_the_root() {
 }
 
 #[test]
+fn hosts_without_a_common_plane_pass_chunks_on_and_the_report_says_so() {
+    let ports = ["host0.p0", "host1.p1", "host2.p2"];
+    let faults = ports.map(|port| format!("[[faults]]\nport = \"{port}\"\nkind = \"down\"\n")).concat();
+    for (kind, chunks) in [("all-gather", 8 * 7), ("broadcast", 7)] {
+        let text = format!(
+            "[fabric]\nkind = \"multi-plane\"\nhosts = 8\nhosts_per_leaf = 4\nplanes = 3\nrate = \"300 Gbps\"\n[profile]\nname = \"uec\"\n[workload]\n\
+             kind = \"{kind}\"\nalgorithm = \"multicast\"\nname = \"cast\"\nsize = \"8 MiB\"\nstart = \"20 us\"\n{faults}"
+        );
+        let report = outcome(&text, &[]).report;
+        assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 8), "{kind}: {:?}", report.notes);
+        let said = "cast: no plane is common to all ranks, so chunks went from rank to rank";
+        assert!(report.notes.iter().any(|note| note.starts_with(said)), "{:?}", report.notes);
+        // Each chunk reaches each other rank once, by unicast; some meet a port that is down.
+        let share = if kind == "broadcast" { 2048 } else { 256 };
+        assert_eq!(report.packets.chunks, report.packets.repairs, "nothing is cast to all");
+        assert!((chunks * share..chunks * share * 3 / 2).contains(&report.packets.chunks), "{}", report.packets.chunks);
+        let whole = outcome(&text.replace(&faults, ""), &[]).report;
+        assert!(whole.notes.iter().all(|note| !note.contains("no plane is common")) && whole.packets.repairs == 0);
+    }
+}
+
+#[test]
 fn a_dead_host_is_named_and_nobody_waits_for_it_for_ever() {
     for algorithm in
         ["[workload]\nkind = \"all-gather\"\nalgorithm = \"multicast\"\n", "[workload]\nkind = \"broadcast\"\n"]

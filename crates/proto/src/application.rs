@@ -141,6 +141,8 @@ pub enum Action {
 pub enum Stage {
     /// It begins.
     Begun,
+    /// The hosts have no plane in common: each passes on to the next one what it gets.
+    Chained,
     /// Everything that it is to have is here.
     Complete,
     /// Nobody needs anything of it any more.

@@ -1,6 +1,7 @@
 //! A rank of a multicast operation as the program of a host.
 
 mod arrivals;
+mod chain;
 mod talk;
 mod turn;
 
@@ -11,11 +12,11 @@ use super::rebuilding::Rebuilding;
 use super::repair::{Fetching, Serving};
 use super::silence::Silence;
 use std::collections::{BTreeSet, VecDeque};
+use strandway_proto::MessageId;
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::cast::LeftOut;
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
-use strandway_proto::{HostId, MessageId};
 
 /// How far a rank has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,11 @@ pub struct Caster<'a> {
     /// By barrier: rounds that were heard of, one bit each, and how many rounds this rank has sent.
     heard_rounds: [u32; 3],
     sent_rounds: [u8; 3],
-    /// The planes that all ranks have, as far as this one knows.
+    /// The planes of this rank, and those that all ranks have, as far as this one knows.
+    up: u32,
     planes: u32,
+    /// No plane is common to all: chunks go from rank to rank.
+    chained: bool,
     owed: Owed,
     fetching: Fetching,
     serving: Serving,
@@ -175,7 +179,9 @@ impl<'a> Caster<'a> {
             fin: false,
             heard_rounds: [0; 3],
             sent_rounds: [0; 3],
+            up: op.planes,
             planes: op.planes,
+            chained: false,
             owed: Owed::default(),
             fetching: Fetching::new(rank),
             serving: Serving::default(),
@@ -298,7 +304,13 @@ impl<'a> Caster<'a> {
                 self.stage(Stage::Begun);
                 Some(if self.op.barriers { Phase::Here } else { Phase::Armed })
             }
-            Phase::Here => self.pass(now, Barrier::Here).then_some(Phase::Armed),
+            Phase::Here => {
+                let passed = self.pass(now, Barrier::Here);
+                if passed {
+                    self.choose_way();
+                }
+                passed.then_some(Phase::Armed)
+            }
             Phase::Armed => {
                 let ready = !self.op.barriers || self.pass(now, Barrier::Armed);
                 if ready {
@@ -313,7 +325,7 @@ impl<'a> Caster<'a> {
                     self.stage(Stage::Complete);
                 }
                 let through = self.complete && self.turn == Turn::Done;
-                if through && !self.op.recovery.close && self.op.ranks.count() > 1 {
+                if through && !self.has_close() && self.op.ranks.count() > 1 {
                     self.owe(now, self.ahead(1), Word::Fin);
                 }
                 through.then_some(Phase::Closing)
@@ -331,7 +343,7 @@ impl<'a> Caster<'a> {
 
     /// Does nobody need this rank's buffers any more?
     fn closes(&mut self, now: Time) -> bool {
-        if self.op.recovery.close {
+        if self.has_close() {
             return self.pass(now, Barrier::Close);
         }
         self.op.ranks.count() == 1 || self.fin && !self.owed.awaits(Word::Fin.name())
@@ -340,8 +352,9 @@ impl<'a> Caster<'a> {
     fn begin_moving(&mut self, now: Time) {
         self.moving_since = now;
         self.last_chunk = now;
-        self.fetch_at = now + self.op.cutoff().scaled(self.slowdown());
-        if self.op.pace.is_some() {
+        let cutoff = if self.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
+        self.fetch_at = now + cutoff.scaled(self.slowdown());
+        if self.op.pace.is_some() && !self.chained {
             // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
             self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
         }
@@ -388,7 +401,7 @@ impl Application for Caster<'_> {
                 }
                 self.handle_chunk(now, from, (chunk, plane), trimmed, last);
             }
-            Event::Cast { to, task, end } if task == self.op.task && to == HostId::group(self.op.group) => {
+            Event::Cast { to, task, end } if task == self.op.task && to == self.audience() => {
                 self.handle_cast(end);
                 self.go_on(now);
             }
@@ -402,8 +415,9 @@ impl Application for Caster<'_> {
                 }
             }
             Event::Ports { up } => {
+                self.up = self.op.planes & up;
                 if matches!(self.phase, Phase::Idle) {
-                    self.planes = self.op.planes & up;
+                    self.planes = self.up;
                 }
             }
             _ => {}

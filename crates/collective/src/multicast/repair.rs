@@ -38,6 +38,8 @@ pub(super) struct Fetching {
     lacking: BTreeSet<u32>,
     /// The multicast is over as far as this rank can tell: everything that is missing is fetched, not only what is known to be lost.
     pub(super) begun: bool,
+    /// The only rank that may be asked, where chunks go from rank to rank.
+    pub(super) upstream: Option<u32>,
 }
 
 /// What a rank lacks.
@@ -64,7 +66,15 @@ pub(super) enum Look {
 
 impl Fetching {
     pub(super) fn new(rank: u32) -> Fetching {
-        Fetching { rank, shares: 0, within: 0, asks: Vec::new(), lacking: BTreeSet::new(), begun: false }
+        Fetching {
+            rank,
+            shares: 0,
+            within: 0,
+            asks: Vec::new(),
+            lacking: BTreeSet::new(),
+            begun: false,
+            upstream: None,
+        }
     }
 
     /// How long an answer may take: four round trips, and twice the time of what may be in its way.
@@ -139,7 +149,7 @@ impl Fetching {
         let progress = lacks.progress;
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
         let patience = Fetching::patience(op);
-        let neighbour = op.neighbour(self.rank);
+        let neighbour = self.upstream.unwrap_or(op.neighbour(self.rank));
         let mut fresh: Vec<Ask> = Vec::new();
         let (late, mut waiting): (Vec<Ask>, Vec<Ask>) = self.asks.drain(..).partition(|ask| ask.at + patience <= now);
         for ask in late {
@@ -149,7 +159,7 @@ impl Fetching {
             }
             let mut of = ask.of;
             let next = op.after(self.rank, of, op.layout.share_of(ask.first));
-            if op.recovery.direct && of != next {
+            if op.recovery.direct && self.upstream.is_none() && of != next {
                 (of, silent) = (next, 0);
             }
             let again = Fetching::holes(&ask, progress).into_iter();
@@ -191,7 +201,7 @@ impl Fetching {
     /// The neighbour lacks chunks of these runs, too: where the root may be asked, it is asked at once for them, and for all of their shares
     /// from now on.
     pub(super) fn deny(&mut self, now: Time, op: &Multicast, from: u32, runs: [Run; 2]) {
-        if !op.recovery.direct {
+        if !op.recovery.direct || self.upstream.is_some() {
             return;
         }
         let patience = Fetching::patience(op);
@@ -214,7 +224,7 @@ impl Fetching {
         if self.asks.iter().any(|ask| (ask.first..ask.first + ask.count).contains(&chunk)) {
             return None;
         }
-        let of = op.neighbour(self.rank);
+        let of = self.upstream.unwrap_or(op.neighbour(self.rank));
         self.asks.push(Ask { first: chunk, count: 1, of, at: now, silent: 0 });
         Some((of, [(chunk, 1), (0, 0)]))
     }
@@ -227,6 +237,8 @@ pub(super) struct Serving {
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
     /// When all answers will have left, by their pace.
     busy_until: Time,
+    /// Only one rank ever asks, so nothing is cast to all: chunks go from rank to rank.
+    pub(super) one_asks: bool,
 }
 
 /// What a rank gives of a run.
@@ -257,7 +269,7 @@ impl Serving {
         if op.recovery.blocking && !progress.has_chunk(share) {
             return vec![Given::NotYet(first, end.saturating_sub(first))];
         }
-        let own = op.root_of(share) == rank && op.recovery.direct;
+        let own = op.root_of(share) == rank && op.recovery.direct && !self.one_asks;
         let mut given: Vec<Given> = Vec::new();
         for chunk in first..end {
             let one = if !progress.has_packet(chunk) {

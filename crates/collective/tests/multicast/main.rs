@@ -76,6 +76,23 @@ proptest! {
     }
 
     #[test]
+    fn without_a_common_plane_every_byte_goes_from_rank_to_rank(
+        ranks in 2u32..8, bytes in 0u64..6_000, loss in 0.0f64..0.15, late in 0.0f64..0.1, broadcast: bool, ring: bool, parity: bool,
+        lacks in prop::collection::vec(0u32..3, 8), seed: u64,
+    ) {
+        // Each rank lacks one of three planes: any two have one in common.
+        let ports: Vec<u32> = lacks[..ranks as usize].iter().map(|lacks| 0b111 & !(1 << lacks)).collect();
+        let common = ports.iter().fold(0b111, |all, ports| all & ports);
+        let recovery = if ring { Recovery::RING } else { Recovery::FAST };
+        let root = broadcast.then_some(seed as u32 % ranks);
+        let op = Multicast { planes: 0b111, ..operation(ranks, root, bytes, 2, recovery) };
+        let op = if parity { with_parity(op, 8, 2) } else { op };
+        let ended = run(&three(&op), Trouble { loss, late, ports, ..Trouble::default() }, seed);
+        assert_closed(&ended, "planes that differ");
+        prop_assert_eq!(ended.grouped > 0, common != 0 && bytes > 0);
+    }
+
+    #[test]
     fn all_survivors_finish_or_name_the_dead(
         ranks in 2u32..8, chains in 1u32..4, bytes in 0u64..3_000, loss in 0.0f64..0.1, dead in 0u32..8, at in 0u64..300_000_000, broadcast: bool,
         seed: u64,
@@ -200,7 +217,7 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
                     let silent = if trees == 0 { (silent.0, 0) } else { silent };
                     let trouble = Trouble { silent: Some((silent, Time(since))), loss, ..Trouble::default() };
                     let ended = run(&[op], trouble, 10);
-                    assert_closed(&ended, "a silent tree");
+                    assert_closed(&ended, &format!("a silent tree {trees} {silent:?} {loss} {since}"));
                     let c = ended.counts;
                     assert_eq!(c.silent > 0, left_out, "{c:?}");
                     if left_out {

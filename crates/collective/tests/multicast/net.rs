@@ -78,6 +78,8 @@ pub struct Trouble {
     pub missing: Vec<(u32, u32)>,
     /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
     pub lost_runs: Vec<(u32, u32)>,
+    /// The planes of each rank, if they are not all there.
+    pub ports: Vec<u32>,
     /// A plane and a tree that carry nothing from some time on.
     pub silent: Option<((u8, u32), Time)>,
     /// A rank that has another operation in mind than the others.
@@ -92,7 +94,7 @@ pub struct Trouble {
 enum What {
     Wake,
     Left { to: u32, task: u32, end: u32 },
-    Chunk { from: u32, task: u32, chunk: u32, last: bool, way: Option<(u8, u32)>, bytes: Vec<u8> },
+    Chunk { from: u32, task: u32, chunk: u32, last: bool, plane: u8, tree: Option<u32>, bytes: Vec<u8> },
     Letter { from: u32, kind: u16, words: [u32; 4] },
 }
 
@@ -107,6 +109,8 @@ pub struct Ended {
     pub counts: Counts,
     /// Chunks that a silent tree swallowed.
     pub swallowed: u32,
+    /// Chunks that were cast to all.
+    pub grouped: u32,
     pub quiet: bool,
 }
 
@@ -130,6 +134,8 @@ struct Net<'a> {
     turns: Vec<u32>,
     /// Chunks that a silent tree swallowed.
     swallowed: u32,
+    /// Chunks that were cast to all.
+    grouped: u32,
 }
 
 fn byte(op: usize, place: u64) -> u8 {
@@ -140,6 +146,11 @@ impl Net<'_> {
     fn put(&mut self, at: Time, rank: u32, what: What) {
         self.serial += 1;
         self.heap.push(Reverse((at, self.serial, rank, what)));
+    }
+
+    /// Has a rank this plane?
+    fn is_up(&self, rank: u32, plane: u8) -> bool {
+        self.trouble.ports.is_empty() || self.trouble.ports[rank as usize] >> plane & 1 == 1
     }
 
     /// When something that leaves now arrives; `None` if it is lost. Perhaps it arrives a second time.
@@ -160,11 +171,12 @@ impl Net<'_> {
     /// The way that a rank's next chunk takes: planes and trees in turn, but for those that are left out.
     fn way(&mut self, rank: u32, cast: &Cast) -> (u8, u32) {
         let planes: Vec<u8> = (0..32).filter(|plane| cast.planes >> plane & 1 == 1).collect();
+        let trees = self.ops[cast.task as usize].trees.max(1);
         loop {
             let turn = self.turns[rank as usize];
             self.turns[rank as usize] += 1;
-            let way = (planes[turn as usize % planes.len()], turn / planes.len() as u32 % cast.trees.max(1));
-            if !cast.left_out.contains(way.0, way.1) {
+            let way = (planes[turn as usize % planes.len()], turn / planes.len() as u32 % trees);
+            if cast.trees == 0 || !cast.left_out.contains(way.0, way.1) {
                 return way;
             }
         }
@@ -218,12 +230,14 @@ impl Net<'_> {
             assert_eq!(bytes.len(), usize::from(if last { cast.tail } else { cast.bytes }));
             let left = self.busy[rank as usize].max(now) + cast.rate.min(RATE).time_for(strandway_proto::Bytes(36));
             self.busy[rank as usize] = left;
-            let way = group.then(|| self.way(rank, &cast));
+            let (plane, number) = self.way(rank, &cast);
+            let tree = group.then_some(number);
+            self.grouped += u32::from(group);
             let mut nobody = group && self.random.chance(self.trouble.near_root);
             nobody |= group && self.lost.remove(&chunk);
-            let silent = self.trouble.silent.is_some_and(|(silent, since)| way == Some(silent) && left >= since);
+            let silent = self.trouble.silent.is_some_and(|(silent, since)| (plane, number) == silent && left >= since);
             nobody |= silent;
-            self.swallowed += u32::from(silent);
+            self.swallowed += u32::from(silent && group);
             if nobody {
                 continue;
             }
@@ -237,9 +251,12 @@ impl Net<'_> {
                 if group && self.trouble.missing.contains(&(to, share)) {
                     continue;
                 }
+                if !self.is_up(rank, plane) || !self.is_up(to, plane) {
+                    continue;
+                }
                 for at in self.travel(rank, to, left) {
                     let bytes = bytes.clone();
-                    self.put(at, to, What::Chunk { from: rank, task: cast.task, chunk, last, way, bytes });
+                    self.put(at, to, What::Chunk { from: rank, task: cast.task, chunk, last, plane, tree, bytes });
                 }
             }
         }
@@ -263,7 +280,8 @@ impl Net<'_> {
                         continue;
                     }
                     let to = channel.peer.0 - 100;
-                    for at in self.travel(rank, to, now) {
+                    let common = (0..32).any(|plane| self.is_up(rank, plane) && self.is_up(to, plane));
+                    for at in if common { self.travel(rank, to, now) } else { Vec::new() } {
                         self.put(at, to, What::Letter { from: rank, kind, words });
                     }
                 }
@@ -318,13 +336,12 @@ impl Net<'_> {
             What::Letter { from, kind, words } => {
                 (words[0], Event::Letter { from: host(from), letter: Letter::Custom { kind, words } })
             }
-            What::Chunk { from, task, chunk, last, way, bytes } => {
+            What::Chunk { from, task, chunk, last, plane, tree, bytes } => {
                 let (op, place) = (task as usize, self.ops[task as usize].layout.place(chunk));
                 if place.is_none() {
                     self.parity[op][rank as usize].insert(chunk, bytes.clone());
                 }
                 let before = place.is_none() || self.casters[op][rank as usize].progress().has_packet(chunk);
-                let (plane, tree) = way.map_or((0, None), |(plane, tree)| (plane, Some(tree)));
                 let event = Event::Chunk { from: host(from), task, chunk, plane, tree, trimmed: false, last };
                 self.casters[op][rank as usize].handle_event(now, &event);
                 if !before
@@ -371,9 +388,15 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         random: Random::new(seed, StreamKind::Workload, 0),
         turns: vec![0; ranks as usize],
         swallowed: 0,
+        grouped: 0,
         lost: trouble.lost_runs.iter().flat_map(|&(first, count)| first..first + count).collect(),
         trouble,
     };
+    for (rank, &up) in net.trouble.ports.clone().iter().enumerate() {
+        for op in &mut net.casters {
+            op[rank].handle_event(Time::ZERO, &Event::Ports { up });
+        }
+    }
     for rank in 0..ranks {
         net.put(ops[0].starts[rank as usize], rank, What::Wake);
     }
@@ -401,5 +424,5 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
     }
     let quiet = net.heap.is_empty();
     let outcomes = net.casters.iter().map(|op| op.iter().map(Caster::outcome).collect()).collect();
-    Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, quiet }
+    Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, grouped: net.grouped, quiet }
 }

@@ -308,7 +308,7 @@ fn payload_link_bytes(experiment: &Experiment, measured: &Measurements) -> Optio
     (same && trims).then(|| measured.links.iter().map(|l| l.bytes - header * l.packets).sum())
 }
 
-/// Multicasts that were given up, and because of whom.
+/// Multicasts that were given up, and because of whom; and those that were none.
 fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
     let told = |plan: &CollectivePlan| -> Vec<String> {
         let aborted = experiment.tally_of(plan, measured).map(|tally| &tally.aborted);
@@ -316,7 +316,13 @@ fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
         let tell = |(host, ranks): (&HostId, &u64)| {
             format!("{}: {ranks} of {} ranks gave up, since host{} did not answer", plan.name, plan.ranks, host.0)
         };
-        dead.map(tell).collect()
+        let chained = experiment.tally_of(plan, measured).is_some_and(|tally| tally.chained > 0).then(|| {
+            format!(
+                "{}: no plane is common to all ranks, so chunks went from rank to rank instead of by multicast",
+                plan.name
+            )
+        });
+        dead.map(tell).chain(chained).collect()
     };
     experiment.collectives.iter().flat_map(told).collect()
 }

@@ -145,6 +145,7 @@ impl Slice<'_> {
             Stage::Complete => 1,
             Stage::Closed => 2,
             Stage::Aborted { dead } => 3 + u64::from(dead.0),
+            Stage::Chained => u64::MAX,
         };
         self.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
         if let Stage::Closed = stage {
@@ -160,7 +161,7 @@ impl Slice<'_> {
                 let open = &mut self.open[h];
                 open.iter().position(|o| o.0 == message.0).map_or(now, |at| open.swap_remove(at).1)
             }
-            Stage::Complete | Stage::Aborted { .. } => now,
+            Stage::Complete | Stage::Chained | Stage::Aborted { .. } => now,
         };
         let Some(tally) = self.tally_of(message) else { return };
         match stage {
@@ -168,6 +169,7 @@ impl Slice<'_> {
             Stage::Complete => tally.receive(Time(now)),
             Stage::Closed => tally.finish(message.0, Time(since), Time(now)),
             Stage::Aborted { dead } => tally.abort(dead),
+            Stage::Chained => tally.chained += 1,
         }
     }
 

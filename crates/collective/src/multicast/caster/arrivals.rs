@@ -52,13 +52,18 @@ impl Caster<'_> {
         } else {
             settled = self.mark(now, chunk, parity);
         }
-        if let Some((share, behind)) = self.op.is_end(chunk, last) {
+        let end = match self.chained {
+            // Parity is for all at once.
+            true => last.then(|| (self.op.layout.share_of(chunk), Span::ZERO)),
+            false => self.op.is_end(chunk, last),
+        };
+        if let Some((share, behind)) = end {
             let new = !std::mem::replace(&mut self.ends[share as usize], true);
             if let Some(silence) = &mut self.silence {
                 silence.end(share);
             }
             // Only the last roots of chains tell that the multicast is over.
-            if new && self.op.link(self.op.root_of(share)).last {
+            if new && (self.chained || self.op.link(self.op.root_of(share)).last) {
                 settled = true;
                 self.hurry(now + behind);
             }
@@ -97,6 +102,7 @@ impl Caster<'_> {
             self.counts.duplicates += 1;
             return false;
         }
+        self.pass_on(chunk);
         if let Some(rebuilding) = &mut self.rebuilding {
             rebuilding.take_data(now, self.op, chunk, &self.progress);
         }
@@ -120,6 +126,7 @@ impl Caster<'_> {
         let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
         let over = match self.op.root {
             Some(_) => self.ends[0],
+            None if self.chained => (0..self.op.ranks.count()).all(heard),
             None => self.op.chains.ends().all(heard),
         };
         if over && self.op.cutoff == Cutoff::Tuned {
@@ -133,16 +140,21 @@ impl Caster<'_> {
             return Time::NEVER;
         }
         let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
-        (self.moving_since + self.op.schedule().scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
+        let schedule = if self.chained { self.op.chain_schedule() } else { self.op.schedule() };
+        (self.moving_since + schedule.scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
     }
 
-    /// How many times longer all takes, since not all planes are used that every host has.
+    /// How many times longer all takes at the most, since not all planes are used that every host has.
     pub(super) fn slowdown(&self) -> f64 {
         f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
     }
 
     /// Planes by which nothing has come for two round trips while others brought something.
     fn deaf(&self) -> u32 {
+        if self.chained {
+            // There is one sender, and the planes that this rank has not are known.
+            return self.op.planes & !self.up;
+        }
         let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
         let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
         planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
@@ -151,7 +163,7 @@ impl Caster<'_> {
     fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
         self.counts.fetches += 1;
         let planes = self.deaf();
-        if planes != 0 && self.op.recovery.direct {
+        if planes != 0 && (self.op.recovery.direct || self.chained) {
             self.say(of, Word::Deaf { planes });
         }
         self.say(of, Word::Fetch(runs));

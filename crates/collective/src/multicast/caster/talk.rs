@@ -53,14 +53,6 @@ impl Caster<'_> {
         }
     }
 
-    /// The planes by which others hear this rank, as far as it knows; all if there is none.
-    pub(super) fn planes_heard(&self) -> u32 {
-        match self.planes & !self.shunned {
-            0 => self.planes,
-            heard => heard,
-        }
-    }
-
     /// Casts by the trees that others hear.
     pub(super) fn cast(&mut self, cast: Cast) {
         self.out.push_back(Action::Cast(Cast { left_out: self.left_out, ..cast }));
@@ -146,7 +138,7 @@ impl Caster<'_> {
         let barrier = match self.phase {
             Phase::Here => Barrier::Here,
             Phase::Armed if self.op.barriers => Barrier::Armed,
-            Phase::Closing if self.op.recovery.close => Barrier::Close,
+            Phase::Closing if self.has_close() => Barrier::Close,
             Phase::Closing if !self.fin => return Some(self.behind(1)),
             Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),
             _ => return None,

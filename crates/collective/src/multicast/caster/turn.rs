@@ -2,17 +2,16 @@
 
 use super::{Caster, Turn};
 use crate::multicast::letters::Word;
-use strandway_proto::HostId;
 use strandway_proto::units::Time;
 
 impl Caster<'_> {
     /// Casts its share if its turn has come, and hands the turn on when all of it has left.
     pub(super) fn take_turn(&mut self, now: Time) {
-        if self.turn == Turn::Waits && self.token && now >= self.cast_at {
+        if self.turn == Turn::Waits && (self.token || self.chained) && now >= self.cast_at {
             self.turn = Turn::Casts { next: 0, end: 0 };
             self.cast_batch();
         }
-        let hands_on = self.op.root.is_none() && !self.op.chains.link(self.rank).last;
+        let hands_on = self.op.root.is_none() && !self.chained && !self.op.chains.link(self.rank).last;
         if self.turn == Turn::Done && !std::mem::replace(&mut self.handed_on, true) {
             if hands_on {
                 self.owe(now, self.ahead(1), Word::Token);
@@ -29,13 +28,13 @@ impl Caster<'_> {
             self.turn = Turn::Done;
             return;
         }
-        let sharing = self.op.sharing(self.rank);
+        let sharing = if self.chained { 1 } else { self.op.sharing(self.rank) };
         let first = self.op.layout.first(share) + next;
-        let to = HostId::group(self.op.group);
+        let to = self.audience();
         let mut end = first + count;
         let planes = self.planes_heard();
         self.cast(self.op.cast(to, share, first, count, planes, sharing));
-        if let Some(parity) = &self.op.parity {
+        if let Some(parity) = self.op.parity.filter(|_| !self.chained) {
             let run = parity.of_run(first, count);
             end = run.end;
             self.cast(self.op.cast_parity(share, run, planes, sharing));
