@@ -298,6 +298,11 @@ impl Multicast {
         self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())
     }
 
+    /// How long after the barriers they begin to fetch then.
+    fn chain_cutoff(&self) -> Span {
+        self.chain_schedule().scaled(1.25) + self.rtt * 4
+    }
+
     /// How long after the barriers receivers begin to fetch at the latest.
     pub fn cutoff(&self) -> Span {
         match self.cutoff {

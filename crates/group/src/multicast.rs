@@ -125,7 +125,7 @@ impl Team {
             header: self.node.chunk_overhead() as u16,
             planes: ((1u64 << self.members[0].len()) - 1) as u32,
             groups: self.planes & !self.deaf,
-            trees: 0,
+            trees: self.options.trees.into(),
             rate: options.rate,
             pace: Some(options.pace),
             rtt: options.rtt,
@@ -212,11 +212,9 @@ impl Team {
     fn tell(&mut self, op: &Multicast, caster: &mut Caster<'_>, completion: Completion) -> Result<(), GroupError> {
         let now = self.now();
         match completion {
-            Completion::Chunk { from, task, chunk, plane, trimmed, last, .. } => {
-                caster.handle_event(
-                    now,
-                    &Event::Chunk { from: HostId(from), task, chunk, plane, tree: None, trimmed, last },
-                );
+            Completion::Chunk { from, task, chunk, plane, tree, trimmed, last, .. } => {
+                let tree = tree.map(|tree| tree % u32::from(self.options.trees));
+                caster.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, tree, trimmed, last });
             }
             Completion::Cast { to, task, end, .. } => caster.handle_event(now, &Event::Cast { to, task, end }),
             Completion::Word { from, letter, to_all: false, .. } => match Word::read(&letter) {

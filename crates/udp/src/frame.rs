@@ -27,7 +27,7 @@
 //! has no credits. Bodies of groups are
 //!
 //! ```text
-//! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share), zero 1, payload
+//! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share, 2: for all), zero 1, payload
 //! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
 //! ```
 //!

@@ -352,10 +352,8 @@ impl<'a> Caster<'a> {
     fn begin_moving(&mut self, now: Time) {
         self.moving_since = now;
         self.last_chunk = now;
-        self.fetch_at = match self.chained {
-            true => self.chain_cutoff(now),
-            false => now + self.op.cutoff().scaled(self.slowdown()),
-        };
+        let cutoff = if self.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
+        self.fetch_at = now + cutoff.scaled(self.slowdown());
         if self.op.pace.is_some() && !self.chained {
             // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
             self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);

@@ -235,10 +235,13 @@ impl Fetching {
 /// The server's side: what one rank remembers of those who asked it for chunks of its own share.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// By chunk: who asked last (how often it was cast, where the root is spared), when the answer left or will leave, and when the chunk was cast to all again.
+    /// By chunk: who asked last, or how often it was cast, where the root is spared; when the answer left or will leave; and when the chunk
+    /// was cast to all again.
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
     /// When all answers will have left, by their pace.
     busy_until: Time,
+    /// Only one rank ever asks, so nothing is cast to all: chunks go from rank to rank.
+    pub(super) one_asks: bool,
 }
 
 /// What a rank gives of a run.
@@ -269,7 +272,7 @@ impl Serving {
         if op.recovery.blocking && !progress.has_chunk(share) {
             return vec![Given::NotYet(first, end.saturating_sub(first))];
         }
-        let own = op.root_of(share) == rank && op.recovery.direct;
+        let own = op.root_of(share) == rank && op.recovery.direct && !self.one_asks;
         let mut given: Vec<Given> = Vec::new();
         for chunk in first..end {
             let one = if !progress.has_packet(chunk) {

@@ -7,6 +7,8 @@ use strandway_proto::{ConnectionId, HostId, Letter, Packet, PathId, wire};
 
 /// The flag of the last chunk of a share.
 const LAST: u8 = 1;
+/// The flag of a chunk that goes to all, along the tree that its datagram names.
+const TO_ALL: u8 = 2;
 
 /// What stands before the payload of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub(crate) struct ChunkHead {
     pub(crate) length: u16,
     /// Is it the last one of its sender's share?
     pub(crate) last: bool,
+    /// Does it go to all members?
+    pub(crate) to_all: bool,
 }
 
 impl ChunkHead {
@@ -30,14 +34,14 @@ impl ChunkHead {
         out.extend_from_slice(&self.task.to_be_bytes());
         out.extend_from_slice(&self.chunk.to_be_bytes());
         out.extend_from_slice(&self.length.to_be_bytes());
-        out.extend_from_slice(&[u8::from(self.last) * LAST, 0]);
+        out.extend_from_slice(&[u8::from(self.last) * LAST | u8::from(self.to_all) * TO_ALL, 0]);
     }
 
     /// Reads it from the start of a body, whether the payload follows or was cut off; and what follows.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(ChunkHead, &[u8]), FrameError> {
         let (head, payload) = bytes.split_first_chunk::<{ ChunkHead::BYTES }>().ok_or(FrameError::Short)?;
         let &[t0, t1, t2, t3, c0, c1, c2, c3, l0, l1, flags, zero] = head;
-        if flags & !LAST != 0 || zero != 0 {
+        if flags & !(LAST | TO_ALL) != 0 || zero != 0 {
             return Err(FrameError::Inconsistent);
         }
         let head = ChunkHead {
@@ -45,6 +49,7 @@ impl ChunkHead {
             chunk: u32::from_be_bytes([c0, c1, c2, c3]),
             length: u16::from_be_bytes([l0, l1]),
             last: flags & LAST != 0,
+            to_all: flags & TO_ALL != 0,
         };
         Ok((head, payload))
     }
@@ -99,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn bodies_survive_the_wire(task: u32, chunk: u32, length: u16, last: bool, to_all: bool, kind: u16, words: [u32; 4]) {
-            let head = ChunkHead { task, chunk, length, last };
+            let head = ChunkHead { task, chunk, length, last, to_all };
             let mut bytes = Vec::new();
             head.encode(&mut bytes);
             prop_assert_eq!(bytes.len(), ChunkHead::BYTES);

@@ -64,8 +64,8 @@ pub(crate) struct Team {
 
 /// What a datagram of a group turned out to be.
 pub(crate) enum Chunked {
-    /// A chunk: its operation, its number, whether it was cut, whether it is its share's last.
-    Chunk(u32, u32, bool, bool),
+    /// A chunk, and whether it was cut.
+    Chunk(ChunkHead, bool),
     /// A letter.
     Word(WordBody),
     /// Nothing to tell.
@@ -309,7 +309,13 @@ impl Team {
             }
             None => routes.resolve(self.members[packet.destination.0 as usize][usize::from(plane)], packet.path),
         };
-        let head = ChunkHead { task: chunk.task, chunk: chunk.chunk, length, last: packet.flags.has(Flags::LAST) };
+        let head = ChunkHead {
+            task: chunk.task,
+            chunk: chunk.chunk,
+            length,
+            last: packet.flags.has(Flags::LAST),
+            to_all: packet.destination.as_group().is_some(),
+        };
         self.counters.sent += 1;
         self.counters.sent_bytes += payload.len() as u64;
         let sealed = self.sealed(Kind::Chunk, packet.path);
@@ -339,10 +345,10 @@ impl Team {
             return Chunked::Nothing;
         }
         self.counters.marked += u64::from(arrival.is_marked());
-        if let Some((task, chunk, last)) = self.cut(from, arrival, sealed, datagram) {
-            let wanted = self.tasks.get(&task).is_some_and(|task| !task.present.has_packet(chunk));
+        if let Some(head) = self.cut(from, arrival, sealed, datagram) {
+            let wanted = self.tasks.get(&head.task).is_some_and(|task| !task.present.has_packet(head.chunk));
             self.counters.trimmed += 1;
-            return if wanted { Chunked::Chunk(task, chunk, true, last) } else { Chunked::Nothing };
+            return if wanted { Chunked::Chunk(head, true) } else { Chunked::Nothing };
         }
         let body = match self.openers[from as usize].open(sealed.counter, datagram) {
             Ok(body) => body,
@@ -388,7 +394,7 @@ impl Team {
         };
         if task.present.has_packet(head.chunk) {
             self.counters.duplicates += 1;
-            return Chunked::Chunk(head.task, head.chunk, false, head.last);
+            return Chunked::Chunk(*head, false);
         }
         if let Some(hashes) = &task.hashes
             && hashes[head.chunk as usize] != blake3::hash(payload).as_bytes()[..16]
@@ -400,12 +406,11 @@ impl Team {
         debug_assert!(inserted != Inserted::Duplicate, "it was looked up above");
         memory.write(place, payload);
         self.counters.placed += 1;
-        Chunked::Chunk(head.task, head.chunk, false, head.last)
+        Chunked::Chunk(*head, false)
     }
 
-    /// The name of a chunk whose payload a switch has cut off: its operation, its number, whether it is its share's last. Nothing of it is
-    /// authenticated; it may cause a fetch, and no more.
-    fn cut(&mut self, from: u32, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> Option<(u32, u32, bool)> {
+    /// The name of a chunk whose payload a switch has cut off. Nothing of it is authenticated; it may cause a fetch, and no more.
+    fn cut(&mut self, from: u32, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> Option<ChunkHead> {
         let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp))?;
         if above > 1 || sealed.kind != Kind::Chunk {
             return None;
@@ -416,6 +421,6 @@ impl Team {
         opener.peek(sealed.counter, &mut start).ok()?;
         let (head, _) = ChunkHead::decode(&start).ok()?;
         let whole = ChunkHead::BYTES + usize::from(head.length) + opener.tag_bytes();
-        (body.len() < whole).then_some((head.task, head.chunk, head.last))
+        (body.len() < whole).then_some(head)
     }
 }

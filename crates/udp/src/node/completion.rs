@@ -103,6 +103,8 @@ pub enum Completion {
         chunk: u32,
         /// The plane that it came by.
         plane: u8,
+        /// The tree that it came along, if it went to all: a number that counts trees modulo as many as there are.
+        tree: Option<u32>,
         /// Was its payload cut off?
         trimmed: bool,
         /// Is it the last one of its sender's share?

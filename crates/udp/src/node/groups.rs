@@ -3,7 +3,7 @@
 use super::{Completion, Node};
 use crate::error::Error;
 use crate::frame::Sealed;
-use crate::group::{Chunked, Group, GroupCounters, Incoming, Membership, Team};
+use crate::group::{ChunkHead, Chunked, Group, GroupCounters, Incoming, Membership, Team};
 use crate::socket::{Arrival, Inbox, Udp};
 use std::collections::HashMap;
 use strandway_proto::cast::Cast;
@@ -180,9 +180,9 @@ impl Node {
         let group = Group { index, generation: slot.generation };
         let Some(team) = slot.team.as_deref_mut() else { return };
         match team.handle(from, arrival, sealed, datagram, &mut self.memory) {
-            Chunked::Chunk(task, chunk, trimmed, last) => {
-                let plane = plane as u8;
-                self.completions.push_back(Completion::Chunk { group, from, task, chunk, plane, trimmed, last });
+            Chunked::Chunk(ChunkHead { task, chunk, last, to_all, .. }, trimmed) => {
+                let (plane, tree) = (plane as u8, to_all.then_some(sealed.path.entropy()));
+                self.completions.push_back(Completion::Chunk { group, from, task, chunk, plane, tree, trimmed, last });
             }
             Chunked::Word(word) => {
                 let path = PathId::new(plane as u8, sealed.path.entropy());

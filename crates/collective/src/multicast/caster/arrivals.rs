@@ -140,14 +140,11 @@ impl Caster<'_> {
             return Time::NEVER;
         }
         let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
-        let schedule = match self.chained {
-            true => self.op.chain_schedule(),
-            false => self.op.schedule().scaled(self.slowdown()),
-        };
-        (self.moving_since + schedule.scaled(0.9)).max(self.last_chunk + quiet)
+        let schedule = if self.chained { self.op.chain_schedule() } else { self.op.schedule() };
+        (self.moving_since + schedule.scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
     }
 
-    /// How many times longer all takes, since not all planes are used that every host has.
+    /// How many times longer all takes at the most, since not all planes are used that every host has.
     pub(super) fn slowdown(&self) -> f64 {
         f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
     }

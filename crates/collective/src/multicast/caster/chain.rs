@@ -7,7 +7,6 @@ use super::Caster;
 use crate::multicast::letters::Word;
 use strandway_proto::HostId;
 use strandway_proto::application::{Action, Stage};
-use strandway_proto::units::Time;
 
 impl Caster<'_> {
     /// All ranks have told their planes: if none is common to all, there will be a chain.
@@ -17,6 +16,7 @@ impl Caster<'_> {
         }
         self.chained = true;
         self.fetching.upstream = Some(self.behind(1));
+        self.serving.one_asks = true;
         self.stage(Stage::Chained);
         let planes = self.op.planes & !self.up;
         self.say(self.behind(1), Word::Deaf { planes });
@@ -58,10 +58,5 @@ impl Caster<'_> {
             return;
         }
         self.cast(self.op.cast(to, share, chunk, 1, self.planes_heard(), 1));
-    }
-
-    /// When it is time to fetch at the latest: the chain has the time of all bytes and a round trip per rank.
-    pub(super) fn chain_cutoff(&self, now: Time) -> Time {
-        now + self.op.chain_schedule().scaled(1.25) + self.op.rtt * 4
     }
 }

@@ -36,10 +36,6 @@ impl Caster<'_> {
                         self.counts.repaired += u64::from(count);
                         (op.ranks.host(from), first, count)
                     }
-                    Given::All(first, count) if self.chained => {
-                        self.counts.repaired += u64::from(count);
-                        (op.ranks.host(from), first, count)
-                    }
                     Given::All(first, count) => {
                         self.counts.again += u64::from(count);
                         (HostId::group(op.group), first, count)
