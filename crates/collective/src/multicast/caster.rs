@@ -192,7 +192,8 @@ impl<'a> Caster<'a> {
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
             left_out: LeftOut::NONE,
-            silence: (op.recovery.direct && op.trees * op.planes.count_ones() > 1)
+            // Where roots are not paced, switches pause, and a tree may be late by any time.
+            silence: (op.recovery.direct && op.pace.is_some() && op.trees * op.planes.count_ones() > 1)
                 .then(|| Silence::new(op.trees, op.planes)),
             fetch_at: Time::NEVER,
             probe: None,
