@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Multicast between network namespaces, two planes: all-gathers beside rings, casts beside UFTP and `strandway copy`. One CSV row a cell.
+"""Multicast between network namespaces, two planes: all-gathers beside rings, casts beside `strandway copy`. One CSV row a cell.
 
     sudo bench/multicast/run.py gather    all-gather by multicast and by ring: time, and bytes on all cables by the kernel's counters
     sudo bench/multicast/run.py cast      one file to 1, 3, 8 and 15 receivers: time, and bytes that leave the sender
@@ -155,25 +155,6 @@ def one_cast(fabric, receivers, source):
     return took, sent
 
 
-def one_uftp(fabric, receivers, source):
-    folders = [tempfile.mkdtemp(dir=fabric.folder) for _ in range(receivers)]
-    group = "ff1e::8000:0"
-    serving = [fabric.on(host, "uftpd", "-d", "-I", "p0", "-M", group, "-D", folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for host, folder in enumerate(folders, 1)]
-    time.sleep(0.5)
-    before, began = fabric.sent("h0"), time.time()
-    rate = str(int(fabric.rate / 2 * 1000 * 0.95))
-    done = fabric.on(0, "uftp", "-I", "p0", "-M", group, "-P", group, "-R", rate, "-b", "4096", "-t", "8", source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait()
-    took, sent = time.time() - began, fabric.sent("h0") - before
-    name = os.path.basename(source)
-    same = sum(subprocess.run(["cmp", "-s", source, os.path.join(folder, name)]).returncode == 0 for folder in folders)
-    for process in serving:
-        process.kill()
-        process.wait()
-    for folder in folders:
-        shutil.rmtree(folder)
-    return (took, sent) if done == 0 and same == receivers else (None, None)
-
-
 def one_copy(fabric, receivers, source):
     """`strandway copy` to one receiver after the other."""
     before, began = fabric.sent("h0"), time.time()
@@ -196,8 +177,6 @@ def cast():
             with open(source, "wb") as file:
                 file.write(os.urandom(MB * 1_000_000))
             programs = [("cast", lambda n: one_cast(fabric, n, source))]
-            if shutil.which("uftp"):
-                programs.append(("uftp, one plane", lambda n: one_uftp(fabric, n, source)))
             programs.append(("copy, one by one", lambda n: one_copy(fabric, n, source)))
             for name, program in programs:
                 for receivers in (1, 3) if name.startswith("copy") else (1, 3, 8, 15):
