@@ -1,0 +1,6 @@
+//! Switches, servers and workers in a world with real integers.
+
+mod catalogue;
+mod random;
+mod search;
+mod world;
