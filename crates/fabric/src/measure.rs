@@ -1,8 +1,11 @@
 //! What a run measured.
 
 use crate::tally::Tally;
+use crate::topology::NodeId;
+use std::collections::BTreeMap;
 use strandway_proto::Packet;
 use strandway_proto::account::{Spent, Waits};
+use strandway_proto::aggregate::Counts;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -48,6 +51,19 @@ pub struct Measurements {
     pub series: Series,
     /// Recorded packets in order of time.
     pub captured: Vec<Captured>,
+    /// What switches, servers and workers counted of the aggregation of gradients, by the job's number.
+    pub aggregation: BTreeMap<u16, Counts>,
+    /// Switches that ran programs, in the topology's order.
+    pub stations: Vec<Station>,
+}
+
+/// A switch that ran a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Station {
+    /// The switch.
+    pub node: NodeId,
+    /// The share of its slots that each job held on average, interval by interval; empty unless the plan asked for series.
+    pub occupancy: Vec<(u16, Vec<f64>)>,
 }
 
 /// Path counters are kept for this many entropy values per NIC port.

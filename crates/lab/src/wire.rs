@@ -292,6 +292,13 @@ fn no_multicast() -> WireError {
     )
 }
 
+/// Between real nodes no switch adds.
+fn no_switch_programs() -> WireError {
+    WireError::Unsupported(
+        "the workload has switches that add, which run in the simulator only: write another algorithm, or use `strandway run`".into(),
+    )
+}
+
 fn sum(connections: &[ConnectionStats]) -> PacketCounters {
     connections.iter().fold(PacketCounters::default(), |sum, c| PacketCounters {
         sent: sum.sent + c.sent,

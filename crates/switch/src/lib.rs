@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod aggregation;
 pub mod atp;
 pub mod esa;
 pub mod job;
@@ -15,6 +16,7 @@ pub mod who;
 pub mod window;
 pub mod worker;
 
+pub use aggregation::{Aggregation, Settings};
 pub use atp::AtpProgram;
 pub use esa::EsaProgram;
 pub use job::{Index, Job, JobError, Rack, Shape, Sharing};

@@ -168,6 +168,7 @@ impl Net<'_> {
         while let Some(action) = self.casters[op][rank as usize].poll_action(now) {
             match action {
                 Action::Cast(cast) => self.cast(rank, cast, now),
+                Action::Fragment(_) => panic!("multicast has no fragments"),
                 Action::Letter { channel, letter } => {
                     let (_, word) = Word::read(&letter).expect("a word of ours");
                     let Letter::Custom { kind, words } = letter else { panic!("a letter of a program") };
