@@ -163,15 +163,20 @@ pub struct PacketCounters {
     pub copies_trimmed: u64,
     /// Whole chunks that arrived at hosts.
     pub chunks_arrived: u64,
+    /// Fragments of gradients and sums with their numbers that hosts, and programs of switches, sent.
+    pub fragments: u64,
+    /// The same that arrived at hosts, or that programs of switches kept.
+    pub fragments_arrived: u64,
 }
 
 impl PacketCounters {
     /// Whole data packets that were neither received nor trimmed, dropped or lost: they are still on their way.
     pub fn under_way(&self) -> u64 {
-        let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived;
+        let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived + self.fragments_arrived;
         let dropped = self.dropped - self.dropped_control;
         let lost = self.lost - self.lost_control;
-        (self.sent + self.chunks + self.copies).saturating_sub(received + self.trimmed + dropped + lost)
+        (self.sent + self.chunks + self.fragments + self.copies)
+            .saturating_sub(received + self.trimmed + dropped + lost)
     }
 }
 

@@ -7,7 +7,9 @@ use crate::sweep::{Row, Variant};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use strandway_fabric::Measurements;
+use strandway_fabric::{Measurements, NodeId};
+use strandway_proto::HostId;
+use strandway_proto::units::Span;
 use strandway_sim::Control;
 
 /// What came out of a run.
@@ -23,7 +25,18 @@ pub struct Outcome {
 pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let began = Instant::now();
     let programs = experiment.programs();
-    let measurements = strandway_sim::simulate_programs(&experiment.plan, &programs, control);
+    let measurements = match &experiment.aggregation {
+        None => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
+        Some(jobs) => {
+            // Pictures have the interval of all series.
+            let mut jobs = jobs.clone();
+            jobs.settings.every = experiment.plan.sample_every.unwrap_or(Span::ZERO);
+            let hosts = |host: HostId| jobs.host(host);
+            let switches = |node: NodeId| jobs.switch(&experiment.plan.topology, node);
+            let programs = programs.with(&hosts).with_switches(&switches, jobs.parts());
+            strandway_sim::simulate_programs(&experiment.plan, &programs, control)
+        }
+    };
     let wall = began.elapsed().as_secs_f64();
     Outcome { report: Report::new(experiment, &measurements, wall), measurements }
 }

@@ -208,6 +208,9 @@ pub fn run_programs(
             names.join(", ")
         )));
     }
+    if experiment.aggregation.is_some() {
+        return Err(no_switch_programs());
+    }
     if !plan.multicast.is_empty() {
         return Err(no_multicast());
     }

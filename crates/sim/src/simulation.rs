@@ -296,6 +296,8 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.chunks += one.chunks;
     all.repairs += one.repairs;
     all.chunks_arrived += one.chunks_arrived;
+    all.fragments += one.fragments;
+    all.fragments_arrived += one.fragments_arrived;
 }
 
 /// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every

@@ -31,7 +31,7 @@ pub struct Settings {
     pub window: u32,
     /// Results of later keys before a key of ATP or ESA counts as lost.
     pub out_of_order: u32,
-    /// How long a worker waits for a result at least: 1 ms for ATP and ESA (ours), 10 ms for SwitchML.
+    /// How long a worker waits for a result at least: 1 ms for ESA (ours), 200 us for ATP and 10 ms for SwitchML (their released code).
     pub timeout: Span,
     /// ESA: servers ask switches for what they hold of a key of which they have a part.
     pub flush_timer: bool,
@@ -55,7 +55,11 @@ impl Settings {
             slots,
             window: START,
             out_of_order: 3,
-            timeout: if matches!(system, System::SwitchMl { .. }) { Span::from_ms(10) } else { Span::from_ms(1) },
+            timeout: match system {
+                System::Esa(_) => Span::from_ms(1),
+                System::Atp => Span::from_us(200),
+                System::SwitchMl { .. } => Span::from_ms(10),
+            },
             flush_timer: true,
             readdress: true,
             exponents: false,

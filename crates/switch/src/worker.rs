@@ -32,7 +32,7 @@ pub struct WorkerSettings {
     pub window: u32,
     /// Results of later keys before a key counts as lost; 0 to wait for the timer. ATP: 3.
     pub out_of_order: u32,
-    /// The shortest timer. Ours, for both: 1 ms. The released ATP takes 200 us.
+    /// The shortest timer.
     pub timeout: Span,
     /// Keys whose results stay at hand behind the lowest one that is not done: those of two iterations.
     pub retain: u64,

@@ -241,6 +241,7 @@ impl Slice<'_> {
 
     /// A fragment has arrived at a host: its program is told, without any connection.
     fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet) {
+        self.packets.fragments_arrived += u64::from(transit.is_whole_data());
         self.cargo.release(transit);
         let host = &mut self.hosts[h];
         host.now = now;
@@ -351,7 +352,10 @@ impl Slice<'_> {
                 self.packets.repairs += u64::from(packet.destination.as_group().is_none());
                 self.note_sent(&packet);
             }
-            Header::Fragment(_) => self.note_sent(&packet),
+            Header::Fragment(fragment) => {
+                self.packets.fragments += u64::from(fragment.kind.has_lanes());
+                self.note_sent(&packet);
+            }
             _ => {}
         }
         let uplinks = match packet.destination.as_group() {

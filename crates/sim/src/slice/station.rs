@@ -88,7 +88,10 @@ impl Slice<'_> {
             self.act_at_station(station, link, now);
             match fate {
                 Fate::Forward => self.send_past(now, link, self.stations.nodes[station], *entry),
-                Fate::Consume => self.cargo.release(entry),
+                Fate::Consume => {
+                    self.packets.fragments_arrived += u64::from(entry.is_whole_data());
+                    self.cargo.release(entry);
+                }
             }
         }
         self.wake_station(station, until);
@@ -131,6 +134,7 @@ impl Slice<'_> {
             Some(_) => self.router.tree(&self.plan.multicast, packet, now),
         };
         let transit = self.cargo.put(packet, uplinks);
+        self.packets.fragments += u64::from(transit.is_whole_data());
         self.send_past(now, place, node, transit);
     }
 }
