@@ -24,8 +24,15 @@ pub struct Outcome {
 /// Runs `experiment` to its end, its time limit, or until `control` stops it.
 pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let began = Instant::now();
+    let measurements = simulate(experiment, control);
+    let wall = began.elapsed().as_secs_f64();
+    Outcome { report: Report::new(experiment, &measurements, wall), measurements }
+}
+
+/// Simulates `experiment` with the programs of its hosts and switches.
+pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
     let programs = experiment.programs();
-    let measurements = match &experiment.aggregation {
+    match &experiment.aggregation {
         None => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
         Some(jobs) => {
             // Pictures have the interval of all series.
@@ -36,9 +43,7 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
             let programs = programs.with(&hosts).with_switches(&switches, jobs.parts());
             strandway_sim::simulate_programs(&experiment.plan, &programs, control)
         }
-    };
-    let wall = began.elapsed().as_secs_f64();
-    Outcome { report: Report::new(experiment, &measurements, wall), measurements }
+    }
 }
 
 /// Runs all of `variants`, `jobs` at a time, and returns their rows in order. `watch` is called on a run's own thread with

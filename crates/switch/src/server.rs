@@ -44,6 +44,11 @@ const FLUSHES_MAX: u32 = 16;
 /// Packets between two looks at who is how far.
 const LOOK_EVERY: u32 = 64;
 
+/// How long to wait before the next question about a key: twice as long each time, from two round trips on.
+fn patience(before: Span, rtt: Span) -> Span {
+    (before * 2).min(FLUSH_MAX).max(rtt * 2)
+}
+
 /// The server of one job.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -425,7 +430,7 @@ impl Server {
     /// Asks the switches for what they hold of a key: first where racks are added, then the racks that are not complete.
     fn flush(&mut self, now: Time, key: u64) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        entry.patience = (entry.patience * 2).clamp(self.job.shape.rtt * 2, FLUSH_MAX);
+        entry.patience = patience(entry.patience, self.job.shape.rtt);
         let (at, flushing) = (now + entry.patience, entry.flushing);
         self.arm(key, at);
         match flushing {
@@ -564,7 +569,7 @@ impl Server {
         let all = self.job.all(key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let Some(floats) = entry.floats.clone() else { return };
-        entry.patience = (entry.patience * 2).clamp(self.job.shape.rtt * 2, FLUSH_MAX);
+        entry.patience = patience(entry.patience, self.job.shape.rtt);
         let at = now + entry.patience;
         self.arm(key, at);
         for worker in 0..self.job.workers().len() as u16 {

@@ -305,8 +305,12 @@ impl Worker {
         self.floats.remove(&key);
         let state = self.state_mut(key);
         state.done = true;
-        let took = now.since(state.sent);
-        self.smoothed = Span((self.smoothed.0 * 7 + took.0) / 8);
+        // A key that was asked for says nothing about how long keys usually take (Karn).
+        if let State { sent, acted, .. } = *state
+            && sent == acted
+        {
+            self.smoothed = Span((self.smoothed.0 * 7 + now.since(sent).0) / 8);
+        }
         self.timeout = self.settings.timeout.max(self.smoothed * 4).min(TIMEOUT_MAX);
         while self.base < self.next && self.of(self.base).done {
             self.base += 1;
@@ -419,7 +423,12 @@ impl Program for Worker {
             }
         }
         if asked > 0 {
-            self.timeout = (self.timeout * 2).min(TIMEOUT_MAX);
+            let most = match self.settings.recovery {
+                Recovery::Remind => TIMEOUT_MAX,
+                // The released ATP does not wait longer each time at all.
+                Recovery::Resend => self.settings.timeout * 8,
+            };
+            self.timeout = (self.timeout * 2).min(most);
         }
         self.wake = if self.base < self.next { now + self.timeout } else { Time::NEVER };
     }

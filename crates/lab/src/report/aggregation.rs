@@ -113,7 +113,8 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<
         _ => None,
     }) {
         let counts = measured.aggregation.get(&job.job.shape.number).copied().unwrap_or_default();
-        let tally = experiment.tally_of(collective, measured).filter(|tally| tally.received == u64::from(collective.ranks));
+        let tally =
+            experiment.tally_of(collective, measured).filter(|tally| tally.received == u64::from(collective.ranks));
         let time = tally.and_then(|tally| Some(tally.last?.since(tally.first?)));
         first = first.into_iter().chain(tally.and_then(|tally| tally.first)).min();
         last = last.into_iter().chain(tally.and_then(|tally| tally.last)).max();
