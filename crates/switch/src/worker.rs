@@ -83,6 +83,8 @@ pub struct Worker {
     smoothed: Span,
     timeout: Span,
     wake: Time,
+    /// When a key is old enough to count as lost behind which others are done.
+    hurry_at: Time,
     /// Results since the last watermark that was sent by itself.
     quiet: u32,
     acts: VecDeque<Act>,
@@ -124,6 +126,7 @@ impl Worker {
             smoothed: job.shape.rtt,
             timeout: settings.timeout,
             wake: Time::NEVER,
+            hurry_at: Time::NEVER,
             quiet: 0,
             acts: VecDeque::new(),
             counts: Counts::default(),
@@ -138,7 +141,7 @@ impl Worker {
             u64::from(sent && done) | u64::from(sent && hurried) << 1 | u64::from(bypass) << 2
         };
         let states = (self.base..self.base + self.states.len() as u64).map(bits);
-        let ends = [self.base, self.next, self.produced, u64::from(self.wake == Time::NEVER)];
+        let ends = [self.base, self.next, self.produced, u64::from(self.poll_timeout() == Time::NEVER)];
         ends.into_iter()
             .chain(states)
             .chain(self.floats.iter().copied())
@@ -325,22 +328,25 @@ impl Worker {
             self.quiet = 0;
             self.tell_watermark();
         }
-        self.look_for_losses(now, key);
-        self.send_on(now);
-    }
-
-    /// Keys behind which enough others are done, and which have been under way for as long as twice the usual, are lost.
-    fn look_for_losses(&mut self, now: Time, key: u64) {
         let above = self.highest.partition_point(|&done| done > key);
         if above < self.highest.len() {
             self.highest[above..].rotate_right(1);
             self.highest[above] = key;
         }
+        self.look_for_losses(now);
+        self.send_on(now);
+    }
+
+    /// Keys behind which enough others are done, and which have been under way for as long as twice the usual, are lost.
+    fn look_for_losses(&mut self, now: Time) {
+        self.hurry_at = Time::NEVER;
         let Some(&third) = self.highest.last() else { return };
         self.looked = self.looked.max(self.base);
         while self.looked < third {
             let state = *self.of(self.looked);
             if !state.done && now.since(state.sent) < self.smoothed * 2 {
+                // With a full window no result may come that would look again.
+                self.hurry_at = state.sent + self.smoothed * 2;
                 return;
             }
             if !state.done && !state.hurried {
@@ -411,6 +417,9 @@ impl Program for Worker {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        if now >= self.hurry_at {
+            self.look_for_losses(now);
+        }
         if now < self.wake {
             return;
         }
@@ -438,7 +447,7 @@ impl Program for Worker {
     }
 
     fn poll_timeout(&self) -> Time {
-        self.wake
+        self.wake.min(self.hurry_at)
     }
 
     fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {

@@ -115,10 +115,12 @@ fn the_literal_switchml_is_exact_where_paths_keep_their_order_and_wrong_where_th
 
 #[test]
 fn servers_that_forget_and_restart_do_no_harm() {
-    for seed in 0..150 {
+    for seed in 0..40 {
         let mut random = Random::new(seed, StreamKind::Workload, 5);
         let results = [ResultPath::Direct, ResultPath::ViaServerFree, ResultPath::ViaServer][random.below(3) as usize];
-        let setting = draw(seed, System::Esa(Esa { results, ..Esa::default() }), &mut random);
+        let mut setting = draw(seed, System::Esa(Esa { results, ..Esa::default() }), &mut random);
+        // What is forgotten is lost, too.
+        setting.loss = setting.loss.min(0.1);
         let mut world = World::new(&setting);
         let end = world.end();
         for node in world.workers() {

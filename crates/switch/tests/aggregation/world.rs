@@ -513,7 +513,7 @@ impl World {
         let workers = self.workers();
         let chunk = 1 + u64::from(self.random.below(4));
         for _ in 0..3_000_000u64 {
-            if self.is_done() || self.failed {
+            if self.is_done() || self.failed || !self.wrong.is_empty() {
                 return self.is_done();
             }
             let lacking: Vec<usize> =
