@@ -235,6 +235,7 @@ impl Application for Flows<'_> {
             Event::Failed { .. }
             | Event::Letter { .. }
             | Event::Chunk { .. }
+            | Event::Fragment(_)
             | Event::Cast { .. }
             | Event::Ports { .. } => {}
         }

@@ -108,6 +108,7 @@ impl Application for Participant<'_> {
             | Event::Letter { .. }
             | Event::Signal { .. }
             | Event::Chunk { .. }
+            | Event::Fragment(_)
             | Event::Cast { .. }
             | Event::Ports { .. } => {}
         }

@@ -5,9 +5,13 @@ use crate::group::Group;
 use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
+use std::collections::BTreeMap;
 use std::fmt;
-use strandway_fabric::Plan;
+use std::ops::Range;
+use strandway_fabric::{NodeId, Plan};
+use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event};
+use strandway_proto::program::Program;
 use strandway_proto::{HostId, MessageId, Time};
 
 /// The program of a host: one `match` finds the code of a built-in one.
@@ -70,6 +74,10 @@ impl Application for AnyApplication<'_> {
         each!(self, program => program.owns(message))
     }
 
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        each!(self, program => program.count(now, into));
+    }
+
     fn is_done(&self) -> bool {
         each!(self, program => program.is_done())
     }
@@ -91,6 +99,7 @@ impl Application for Several<'_> {
             | Event::Letter { .. }
             | Event::Signal { .. }
             | Event::Chunk { .. }
+            | Event::Fragment(_)
             | Event::Cast { .. }
             | Event::Ports { .. } => {
                 self.0.iter_mut().for_each(|program| program.handle_event(now, event));
@@ -117,6 +126,10 @@ impl Application for Several<'_> {
         self.0.iter().any(|program| program.owns(message))
     }
 
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.0.iter().for_each(|program| program.count(now, into));
+    }
+
     fn is_done(&self) -> bool {
         self.0.iter().all(Application::is_done)
     }
@@ -134,11 +147,17 @@ pub struct Programs<'a> {
     bounds: Vec<u32>,
     /// The first message of each collective, in order.
     by_number: Vec<(u32, u32)>,
-    make: Option<&'a Maker>,
+    make: Option<&'a Maker<'a>>,
+    /// Programs of switches, and the messages of collectives that they execute.
+    switches: Option<&'a SwitchMaker<'a>>,
+    parts: Vec<Range<u32>>,
 }
 
 /// Makes programs of one's own, host by host.
-pub type Maker = dyn Fn(HostId) -> Option<Box<dyn Application>> + Sync;
+pub type Maker<'a> = dyn Fn(HostId) -> Option<Box<dyn Application>> + Sync + 'a;
+
+/// Makes programs of switches, switch by switch.
+pub type SwitchMaker<'a> = dyn Fn(NodeId) -> Option<Box<dyn Program>> + Sync + 'a;
 
 impl<'a> Programs<'a> {
     /// Those of a plan's flows and of collectives, whose numbers of messages do not overlap.
@@ -154,7 +173,18 @@ impl<'a> Programs<'a> {
         let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
         by_number.sort_unstable();
         let (multicasts, casters) = (&[][..], Vec::new());
-        Programs { flows: FlowTable::new(plan), groups, multicasts, casters, ranks, bounds, by_number, make: None }
+        Programs {
+            flows: FlowTable::new(plan),
+            groups,
+            multicasts,
+            casters,
+            ranks,
+            bounds,
+            by_number,
+            make: None,
+            switches: None,
+            parts: Vec::new(),
+        }
     }
 
     /// With ranks of multicast operations, whose numbers of messages do not overlap with others, either.
@@ -172,9 +202,30 @@ impl<'a> Programs<'a> {
     }
 
     /// With a program of one's own at every host for which `make` gives one, beside what the plan and the collectives ask of it.
-    pub fn with(mut self, make: &'a Maker) -> Programs<'a> {
+    pub fn with(mut self, make: &'a Maker<'a>) -> Programs<'a> {
         self.make = Some(make);
         self
+    }
+
+    /// With a program at every switch for which `make` gives one, and with collectives that programs of one's own at hosts execute, by the
+    /// numbers of their messages, which do not overlap with others: they are tallied behind all others. To be called last.
+    pub fn with_switches(mut self, make: &'a SwitchMaker<'a>, parts: Vec<Range<u32>>) -> Programs<'a> {
+        let first = (self.groups.len() + self.multicasts.len()) as u32;
+        self.by_number.extend(parts.iter().map(|part| part.start).zip(first..));
+        self.by_number.sort_unstable();
+        self.switches = Some(make);
+        self.parts = parts;
+        self
+    }
+
+    /// Do switches run programs?
+    pub fn has_switches(&self) -> bool {
+        self.switches.is_some()
+    }
+
+    /// The program of one switch, at its beginning.
+    pub fn switch_at(&self, switch: NodeId) -> Option<Box<dyn Program>> {
+        self.switches.and_then(|make| make(switch))
     }
 
     /// The program of one host, at its beginning.
@@ -203,9 +254,9 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// How many collectives there are: those of messages, and behind them multicast operations.
+    /// How many collectives there are: those of messages, behind them multicast operations, and then those that switches execute.
     pub fn groups(&self) -> usize {
-        self.groups.len() + self.multicasts.len()
+        self.groups.len() + self.multicasts.len() + self.parts.len()
     }
 
     /// The collective that a message belongs to.
@@ -215,7 +266,10 @@ impl<'a> Programs<'a> {
         let group = group as usize;
         let numbers = match group.checked_sub(self.groups.len()) {
             None => self.groups[group].numbers(),
-            Some(multicast) => self.multicasts[multicast].messages(),
+            Some(behind) => match behind.checked_sub(self.multicasts.len()) {
+                None => self.multicasts[behind].messages(),
+                Some(part) => self.parts[part].clone(),
+            },
         };
         numbers.contains(&message).then_some(group)
     }

@@ -1,8 +1,11 @@
 //! What a run measured.
 
 use crate::tally::Tally;
+use crate::topology::NodeId;
+use std::collections::BTreeMap;
 use strandway_proto::Packet;
 use strandway_proto::account::{Spent, Waits};
+use strandway_proto::aggregate::Counts;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -48,6 +51,19 @@ pub struct Measurements {
     pub series: Series,
     /// Recorded packets in order of time.
     pub captured: Vec<Captured>,
+    /// What switches, servers and workers counted of the aggregation of gradients, by the job's number.
+    pub aggregation: BTreeMap<u16, Counts>,
+    /// Switches that ran programs, in the topology's order.
+    pub stations: Vec<Station>,
+}
+
+/// A switch that ran a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Station {
+    /// The switch.
+    pub node: NodeId,
+    /// The share of its slots that each job held on average, interval by interval; empty unless the plan asked for series.
+    pub occupancy: Vec<(u16, Vec<f64>)>,
 }
 
 /// Path counters are kept for this many entropy values per NIC port.
@@ -149,15 +165,20 @@ pub struct PacketCounters {
     pub chunks_arrived: u64,
     /// Chunks that hosts rebuilt from parity.
     pub rebuilt: u64,
+    /// Fragments of gradients and sums with their numbers that hosts, and programs of switches, sent.
+    pub fragments: u64,
+    /// The same that arrived at hosts, or that programs of switches kept.
+    pub fragments_arrived: u64,
 }
 
 impl PacketCounters {
     /// Whole data packets that were neither received nor trimmed, dropped or lost: they are still on their way.
     pub fn under_way(&self) -> u64 {
-        let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived;
+        let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived + self.fragments_arrived;
         let dropped = self.dropped - self.dropped_control;
         let lost = self.lost - self.lost_control;
-        (self.sent + self.chunks + self.copies).saturating_sub(received + self.trimmed + dropped + lost)
+        (self.sent + self.chunks + self.fragments + self.copies)
+            .saturating_sub(received + self.trimmed + dropped + lost)
     }
 }
 

@@ -116,10 +116,11 @@ impl Members {
         &self.leaves[from..to]
     }
 
-    /// The ports by which a switch copies what `source` casts along a tree; none if the switch is not on its way.
+    /// The ports by which a switch copies what `source` casts along a tree; none if the switch is not on its way. What a switch near a host
+    /// makes ([`HostId::near`]) reaches all members, that host among them.
     pub fn copies(&self, topology: &Topology, node: NodeId, source: HostId, tree: Tree, mut to: impl FnMut(CopyPort)) {
         let shape = topology.shape();
-        let home = source.0 / shape.hosts_per_leaf;
+        let home = source.place().0 / shape.hosts_per_leaf;
         let (kind, number, _) = topology.describe(node);
         let leaf_up = u32::from(tree.leaf_up);
         match kind {
@@ -177,7 +178,7 @@ impl Members {
     pub fn crosses(&self, topology: &Topology, source: HostId, tree: Tree, link: LinkId) -> bool {
         let Some(ends) = topology.ends(link) else { return false };
         let on_the_way = match topology.describe(ends.from) {
-            (NodeKind::Host, number, _) => return number == source.0,
+            (NodeKind::Host, number, _) => return number == source.place().0,
             (NodeKind::Leaf, ..) => true,
             // A switch of another tree never sees the packet.
             (NodeKind::Spine, number, _) => {

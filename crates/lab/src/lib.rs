@@ -26,7 +26,7 @@ pub use node_file::NodeFile;
 pub use plan::Experiment;
 pub use problem::{Problem, Problems, suggest};
 pub use report::Report;
-pub use run::{Outcome, run, run_all};
+pub use run::{Outcome, run, run_all, simulate};
 pub use scenario::Scenario;
 pub use scenario::profile::named as profile_named;
 pub use strandway_fabric::quantity::{parse_rate, parse_span};

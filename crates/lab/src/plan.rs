@@ -13,7 +13,7 @@ pub use crate::scenario::faults::FaultNote;
 pub use crate::scenario::generate::Message;
 use crate::scenario::generate::{Context, generate};
 use crate::scenario::run::Sample;
-use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, sizes, workload};
+use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, sizes, switch, workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
+use strandway_switch::Aggregation;
 use toml::Value;
 
 /// Up to this many flows, where the time of each goes is kept without being asked for. Ours: it takes some 50 MB then.
@@ -51,6 +52,8 @@ pub struct Experiment {
     pub groups: Vec<Group>,
     /// The workload's multicast operations, as hosts run them.
     pub multicasts: Vec<Multicast>,
+    /// The workload's jobs whose gradients switches add, as hosts and switches run them.
+    pub aggregation: Option<Aggregation>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -94,6 +97,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     crate::sweep::check(scenario, sink);
     let run = run::read(sink, root);
     let profile = profile::read(sink, root);
+    let switch = switch::read(sink, root, run.seed);
     let written = workload::read(sink, scenario);
     // Apart, so that a bound of the wrong form does not keep the names of the others from being checked.
     let bounds_sink = Sink::new(scenario.file());
@@ -116,6 +120,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         topology: &topology,
         rate: derived.rate,
         seed: run.seed,
+        switch: &switch,
         rows: run.rows,
         pauses: ports.pfc.is_some(),
         profile: &profile,
@@ -205,6 +210,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         collectives: traffic.collectives,
         groups: traffic.groups,
         multicasts: traffic.multicasts,
+        aggregation: traffic.aggregation,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -437,6 +443,7 @@ impl Experiment {
         let tallied = self.collectives.iter().filter(|c| c.tallied).map(|c| match c.execution {
             Execution::Schedule(group) => self.hops_of(&self.groups[group]),
             Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
+            Execution::InNetwork(job) => self.hops_in_network(job),
             Execution::Flows => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
@@ -472,6 +479,14 @@ impl Experiment {
         // Letters of three barriers, each with its acknowledgement.
         let ranks = f64::from(multicast.ranks.count());
         chunks * crossed + ranks * 6.0 * ranks.log2().ceil() * 4.0
+    }
+
+    /// The same of a job whose gradients switches add: every fragment crosses a worker's cable up, and every result one down.
+    fn hops_in_network(&self, job: usize) -> f64 {
+        let Some(plan) = self.aggregation.as_ref().and_then(|all| all.plans.get(job)) else { return 0.0 };
+        let racks = plan.job.racks().len() as f64;
+        let between = if racks > 1.0 { 4.0 * racks } else { 0.0 };
+        (plan.keys() * u64::from(plan.iterations)) as f64 * (2.0 * plan.job.workers().len() as f64 + between)
     }
 
     /// What a message's connections use.
@@ -527,6 +542,7 @@ impl Experiment {
         let place = match plan.execution {
             Execution::Schedule(group) => plan.tallied.then_some(group)?,
             Execution::Multicast(multicast) => self.groups.len() + multicast,
+            Execution::InNetwork(job) => self.groups.len() + self.multicasts.len() + job,
             Execution::Flows => return None,
         };
         measured.tallies.get(place)

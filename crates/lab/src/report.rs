@@ -2,6 +2,7 @@
 //!
 //! Its JSON form is the format that scripts depend on: fields are added, never renamed.
 
+mod aggregation;
 mod capacity;
 mod choice;
 pub(crate) mod cost;
@@ -21,6 +22,7 @@ use crate::plan::Origin;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
@@ -81,6 +83,9 @@ pub struct Report {
     /// Which repair schemes `sdr_auto` chose, and why; absent where nothing chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<ChoiceFacts>,
+    /// Jobs whose gradients switches add; absent where none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchFacts>,
     /// Per NIC port, how its entropy values fared.
     pub paths: Vec<PathFacts>,
     /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
@@ -299,6 +304,11 @@ pub struct Packets {
     pub chunks_arrived: u64,
     /// Chunks that hosts rebuilt from parity.
     pub rebuilt: u64,
+    /// Fragments of gradients and sums, with their numbers, that hosts and switches sent, and that arrived at hosts or stayed in switches.
+    /// They count in `under_way` as chunks do.
+    pub fragments: u64,
+    /// See `fragments`.
+    pub fragments_arrived: u64,
 }
 
 /// One class of flows.

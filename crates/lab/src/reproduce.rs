@@ -4,6 +4,7 @@
 //! A set is data: `reproduce/prime.rs` says which scenarios are run and what their numbers are held against, and this file
 //! runs and judges. A new set is a file like it and a line in `SETS`.
 
+mod esa;
 mod judge;
 mod modelled;
 mod mrc;
@@ -45,7 +46,7 @@ pub struct Set {
 }
 
 /// All sets, in the order they are listed and run in.
-const SETS: [Set; 6] = [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, shootout::SET];
+const SETS: [Set; 7] = [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, shootout::SET];
 
 /// Sets that are not listed: they exist for tests of what is around them.
 const HIDDEN: [Set; 1] = [test::SET];

@@ -7,7 +7,9 @@ use crate::sweep::{Row, Variant};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use strandway_fabric::Measurements;
+use strandway_fabric::{Measurements, NodeId};
+use strandway_proto::HostId;
+use strandway_proto::units::Span;
 use strandway_sim::Control;
 
 /// What came out of a run.
@@ -22,10 +24,26 @@ pub struct Outcome {
 /// Runs `experiment` to its end, its time limit, or until `control` stops it.
 pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let began = Instant::now();
-    let programs = experiment.programs();
-    let measurements = strandway_sim::simulate_programs(&experiment.plan, &programs, control);
+    let measurements = simulate(experiment, control);
     let wall = began.elapsed().as_secs_f64();
     Outcome { report: Report::new(experiment, &measurements, wall), measurements }
+}
+
+/// Simulates `experiment` with the programs of its hosts and switches.
+pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
+    let programs = experiment.programs();
+    match &experiment.aggregation {
+        None => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
+        Some(jobs) => {
+            // Pictures have the interval of all series.
+            let mut jobs = jobs.clone();
+            jobs.settings.every = experiment.plan.sample_every.unwrap_or(Span::ZERO);
+            let hosts = |host: HostId| jobs.host(host);
+            let switches = |node: NodeId| jobs.switch(&experiment.plan.topology, node);
+            let programs = programs.with(&hosts).with_switches(&switches, jobs.parts());
+            strandway_sim::simulate_programs(&experiment.plan, &programs, control)
+        }
+    }
 }
 
 /// Runs all of `variants`, `jobs` at a time, and returns their rows in order. `watch` is called on a run's own thread with

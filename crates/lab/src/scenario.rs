@@ -13,6 +13,7 @@ pub(crate) mod run;
 mod shapes;
 pub(crate) mod sites;
 pub(crate) mod sizes;
+pub(crate) mod switch;
 pub(crate) mod targets;
 pub(crate) mod workload;
 
@@ -27,8 +28,8 @@ use files::{Files, is_matrix};
 pub(crate) use files::{parse_toml, read_file};
 
 /// The sections and keys at the top of a scenario.
-pub(crate) const SECTIONS: [&str; 9] =
-    ["name", "description", "fabric", "profile", "workload", "faults", "run", "sweep", "expect"];
+pub(crate) const SECTIONS: [&str; 10] =
+    ["name", "description", "fabric", "profile", "switch", "workload", "faults", "run", "sweep", "expect"];
 
 /// A scenario as written.
 #[derive(Clone, Debug)]

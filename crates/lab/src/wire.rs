@@ -207,6 +207,9 @@ pub fn run_programs(
             names.join(", ")
         )));
     }
+    if experiment.aggregation.is_some() {
+        return Err(no_switch_programs());
+    }
     if !plan.multicast.is_empty() {
         return Err(no_multicast());
     }
@@ -288,6 +291,13 @@ pub fn run_programs(
 fn no_multicast() -> WireError {
     WireError::Unsupported(
         "the workload uses multicast, which runs in the simulator only: write another algorithm, or use `strandway run`".into(),
+    )
+}
+
+/// Between real nodes no switch adds.
+fn no_switch_programs() -> WireError {
+    WireError::Unsupported(
+        "the workload has switches that add, which run in the simulator only: write another algorithm, or use `strandway run`".into(),
     )
 }
 

@@ -277,7 +277,9 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                 Header::Operation { .. } => "operation",
                 Header::Answer(_) => "answer",
                 Header::Letter(_) => "letter",
-                Header::Part(_) | Header::Chunk(_) => panic!("no one-way connection and no multicast is captured here"),
+                Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
+                    panic!("no one-way connection and no multicast is captured here")
+                }
             };
             assert_eq!(line[6], kind);
         }

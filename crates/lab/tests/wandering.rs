@@ -12,7 +12,7 @@ use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::{End, Measurements};
 use strandway_fabric::topology::NodeKind;
 use strandway_fabric::{LinkId, NodeId};
-use strandway_lab::{Experiment, Scenario};
+use strandway_lab::{Experiment, Scenario, simulate};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Span, Time};
 use strandway_sim::{Control, simulate_programs};
@@ -64,13 +64,19 @@ impl Wanderer {
         for _ in 0..1 + w.below(3) {
             w.workload(hosts);
         }
+        // Every fourth seed has switches that add.
+        if seed % 4 == 1 {
+            w.in_network();
+        }
         let lossy = w.text.contains("\nloss = ");
         let faults = if w.one_in(2) { 0 } else { 1 + w.below(3) };
         for _ in 0..faults {
             w.fault();
         }
         let seed = w.below(1000);
-        w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"60 ms\""));
+        // ATP over two levels with few slots and small queues lives on its timers.
+        let limit = if w.text.contains("[switch]") { 400 } else { 60 };
+        w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"{limit} ms\""));
         if w.one_in(4) {
             w.line("sample = \"3 us\"");
         }
@@ -209,6 +215,38 @@ impl Wanderer {
         }
     }
 
+    /// Jobs whose gradients switches add.
+    fn in_network(&mut self) {
+        let kind = self.pick(&["training", "training", "all-reduce", "reduce-scatter"]);
+        let size = self.pick(&["1 B", "20 kB", "150 kB"]);
+        self.line(format_args!("[[workload]]\nkind = \"{kind}\"\nname = \"added\"\nsize = \"{size}\""));
+        match kind {
+            "training" => {
+                let stragglers = self.pick(&["0", "0.3", "[0, 1]"]);
+                self.line(format_args!("layers = 3\niterations = 2\ncompute = \"20 us\"\nstragglers = {stragglers}"));
+            }
+            _ => self.line("algorithm = \"in-network\""),
+        }
+        if self.one_in(2) {
+            self.line("placement = \"random\"");
+        }
+        if self.one_in(3) {
+            self.line("ranks = 6\ngroup = 3");
+        }
+        let system = self.pick(&["esa", "esa", "atp", "switchml"]);
+        // SwitchML has no congestion control: with many slots it overruns small queues.
+        let slots = if system == "switchml" { self.pick(&[4, 30]) } else { self.pick(&[4, 30, 400, 20_000]) };
+        self.line(format_args!("[switch]\nsystem = \"{system}\"\nslots = {slots}"));
+        if system == "switchml" {
+            self.line("timeout = \"500 us\"");
+        }
+        if system == "esa" {
+            let results = self.pick(&["direct", "direct", "via_ps", "via_ps_free"]);
+            let priority = self.pick(&["full", "random", "constant", "las"]);
+            self.line(format_args!("results = \"{results}\"\npriority = \"{priority}\""));
+        }
+    }
+
     fn fault(&mut self) {
         let (below, up) = match () {
             () if self.text.contains("fat-tree") => ("host->leaf", "leaf->agg"),
@@ -290,7 +328,8 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
             m.opened_left, m.simulated
         ));
     }
-    if faulty { Ok(()) } else { balance(experiment, m) }
+    // Switches that add take packets out and make others.
+    if faulty || experiment.aggregation.is_some() { Ok(()) } else { balance(experiment, m) }
 }
 
 /// Without faults, what comes into a switch goes out of it or is dropped there.
@@ -334,7 +373,7 @@ fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String>
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
     experiment.plan.threads = threads;
-    let m = simulate_programs(&experiment.plan, &experiment.programs(), &Control::new());
+    let m = simulate(&experiment, &Control::new());
     judge(&experiment, &m, faulty).map(|()| Some(m.digest))
 }
 
@@ -344,7 +383,7 @@ fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
     experiment.plan.threads = threads;
     let is_row = |start: &strandway_fabric::plan::Start| *start == strandway_fabric::plan::Start::Program;
-    if !experiment.plan.flows.iter().all(|f| is_row(&f.start)) {
+    if !experiment.plan.flows.iter().all(|f| is_row(&f.start)) || experiment.aggregation.is_some() {
         return Ok(None);
     }
     let (mut message, mut channel) = (0, 0);

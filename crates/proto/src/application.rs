@@ -4,11 +4,13 @@
 //! thread or payload: a world tells it what happened (`handle_…`) and asks what to do (`poll_…`). The simulator and the loop
 //! over sockets drive the same program.
 
+use crate::aggregate::Counts;
 use crate::cast::{Cast, Rebuild};
 use crate::letter::Letter;
 use crate::message::Message;
-use crate::packet::{HostId, MessageId};
+use crate::packet::{HostId, MessageId, Packet};
 use crate::units::{Bytes, Time};
+use std::collections::BTreeMap;
 
 /// One of the connections from this host to another: both programs and both worlds know it by this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +77,8 @@ pub enum Event {
         /// The chunk behind the last of them.
         end: u32,
     },
+    /// A packet of a gradient or of a sum is here ([`crate::aggregate`]).
+    Fragment(Packet),
     /// One of this host's ports went down or came back. Worlds that do not know say nothing.
     Ports {
         /// The ports that are up, one bit each.
@@ -110,6 +114,8 @@ pub enum Action {
     Cast(Cast),
     /// Chunks that were lost are rebuilt from parity, at once: later casts may give them to others. A world without bytes does nothing.
     Rebuild(Rebuild),
+    /// Sends a packet of a gradient or of a sum, without any connection, by the port that its path names. It may be lost.
+    Fragment(Packet),
     /// Tells that this host's part in a collective has reached a stage. It is for measurements only.
     Stage {
         /// The number that the part has among the run's messages.
@@ -175,6 +181,11 @@ pub trait Application: Send {
     fn owns(&self, message: MessageId) -> bool {
         let _ = message;
         false
+    }
+
+    /// Adds what it has counted of the aggregation of gradients until `now`, job by job.
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        let _ = (now, into);
     }
 
     /// Has it done all that it set out to do? A run in which all programs are done has finished.

@@ -13,7 +13,7 @@ pub use left_out::LeftOut;
 pub use parity::{Coded, Parity, Rebuild};
 
 use crate::endpoint::Event;
-use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Wait};
+use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Ports, Wait};
 use crate::units::{Bytes, Rate, Span, Time};
 use std::collections::VecDeque;
 
@@ -79,6 +79,40 @@ pub struct Casts {
     plane: usize,
     /// The valid entry in the endpoint's timer heap, if it lies ahead.
     pub(crate) timer: Option<Time>,
+}
+
+/// Fragments of gradients and sums that are to leave: of each port those without numbers, and the others.
+#[derive(Debug, Default)]
+pub(crate) struct Fragments {
+    queues: Vec<[VecDeque<Packet>; 2]>,
+    waiting: usize,
+}
+
+impl Fragments {
+    pub(crate) fn push(&mut self, packet: Packet) {
+        let port = usize::from(packet.path.port());
+        if port >= self.queues.len() {
+            self.queues.resize_with(port + 1, Default::default);
+        }
+        self.queues[port][usize::from(!packet.is_control())].push_back(packet);
+        self.waiting += 1;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// The next fragment for one of the free ports.
+    pub(crate) fn take(&mut self, free: Ports) -> Option<Packet> {
+        let mut ports = self.queues.iter_mut().zip(0..);
+        let packet = ports.find_map(|([words, numbers], port)| {
+            let open = |mask: u32| mask >> port & 1 == 1;
+            let word = if open(free.control) { words.pop_front() } else { None };
+            word.or_else(|| if open(free.data) { numbers.pop_front() } else { None })
+        })?;
+        self.waiting -= 1;
+        Some(packet)
+    }
 }
 
 /// What became of asking for a chunk.

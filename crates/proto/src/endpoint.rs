@@ -11,7 +11,7 @@ mod table;
 mod watch;
 mod window;
 
-use crate::cast::Casts;
+use crate::cast::{Casts, Fragments};
 use crate::connection::{Connection, Kind, Polled};
 use crate::letter::Letter;
 use crate::message::Message;
@@ -71,10 +71,14 @@ pub struct Endpoint {
     destinations: BTreeMap<contexts::Destination, u32>,
     /// Chunks that are to leave without a connection, if there ever were any.
     casts: Option<Box<Casts>>,
-    /// There are some now.
+    /// Fragments that are to leave, likewise.
+    fragments: Option<Box<Fragments>>,
+    /// There are chunks or fragments now.
     casting: bool,
-    /// The next turn for data is that of chunks, where connections have data, too.
+    /// The next turn for data is that of chunks and fragments, where connections have data, too.
     casts_first: bool,
+    /// The next turn among these is that of fragments.
+    fragments_first: bool,
 }
 
 /// Is this port one of these?
@@ -161,8 +165,10 @@ impl Endpoint {
             free_contexts: Vec::new(),
             destinations: BTreeMap::new(),
             casts: None,
+            fragments: None,
             casting: false,
             casts_first: false,
+            fragments_first: false,
         }
     }
 
@@ -178,7 +184,7 @@ impl Endpoint {
         self.settle(now, to.slot());
     }
 
-    /// A packet arrived. A chunk belongs to no connection and is a stray here: worlds hand it to the host's program.
+    /// A packet arrived. A chunk or a fragment belongs to no connection and is a stray here: worlds hand it to the host's program.
     #[inline]
     pub fn handle_packet(&mut self, now: Time, packet: &Packet) -> Handled {
         if let Header::Data(data) = &packet.header
@@ -201,7 +207,7 @@ impl Endpoint {
 
     /// As [`Endpoint::handle_packet`], for everything but data of a connection that our number names and that is awake.
     fn handle_other(&mut self, now: Time, packet: &Packet) -> Handled {
-        if let Header::Chunk(_) = packet.header {
+        if let Header::Chunk(_) | Header::Fragment(_) = packet.header {
             return self.stray();
         }
         let Some(slot) = self.connections.named_by(packet.source, packet.connection) else {
@@ -243,7 +249,9 @@ impl Endpoint {
         let control = &mut self.control;
         let mut reply = |packet: Packet| push_control(control, packet);
         match &packet.header {
-            Header::Data(_) | Header::Part(_) | Header::Chunk(_) => unreachable!("data takes another way"),
+            Header::Data(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
+                unreachable!("data takes another way")
+            }
             Header::Probe { number } => {
                 connection.handle_probe(now, packet, *number, &mut reply);
                 if connection.wants_idle_probe() {

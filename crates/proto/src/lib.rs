@@ -5,6 +5,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod account;
+pub mod aggregate;
 pub mod application;
 pub mod bitmap;
 pub mod cast;
@@ -21,6 +22,7 @@ pub mod partial;
 pub mod path;
 mod policy;
 pub mod profile;
+pub mod program;
 pub mod reliability;
 pub mod repair;
 pub mod rng;
@@ -28,6 +30,7 @@ pub mod stats;
 pub mod units;
 pub mod wire;
 
+pub use aggregate::Fragment;
 pub use application::Application;
 pub use cast::Cast;
 pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection, SharedWindow};
@@ -37,5 +40,6 @@ pub use letter::Letter;
 pub use message::Message;
 pub use packet::{ConnectionId, HostId, MessageId, Packet, PathId, Ports};
 pub use profile::Profile;
+pub use program::Program;
 pub use stats::ConnectionStats;
 pub use units::{Bytes, Rate, Span, Time};

@@ -3,6 +3,7 @@
 //! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
 
 pub use crate::account::Wait;
+use crate::aggregate::Fragment;
 use crate::letter::Letter;
 use crate::units::Bytes;
 
@@ -12,12 +13,25 @@ pub struct HostId(pub u32);
 
 impl HostId {
     const GROUP: u32 = 1 << 31;
+    const NEAR: u32 = 1 << 30;
 
     /// The address of a multicast group, by the group's number in the run: what is sent there reaches all of its members but the
     /// sender.
     #[inline]
     pub const fn group(number: u32) -> HostId {
         HostId(number | HostId::GROUP)
+    }
+
+    /// The source of packets that a switch near this host makes, for a group: they reach all members, this host among them.
+    #[inline]
+    pub const fn near(self) -> HostId {
+        HostId(self.0 | HostId::NEAR)
+    }
+
+    /// The host that a source is at or near.
+    #[inline]
+    pub const fn place(self) -> HostId {
+        HostId(self.0 & !HostId::NEAR)
     }
 
     /// The number of the group, if this is a group's address and not a host's.
@@ -429,13 +443,19 @@ pub enum Header {
     Letter(Letter),
     /// A piece of what a group is to have.
     Chunk(Chunk),
+    /// A piece of a gradient or of a sum, or a word about one.
+    Fragment(Fragment),
 }
 
 impl Header {
     /// Does payload follow it, unless it is trimmed?
     #[inline]
     pub const fn has_payload(&self) -> bool {
-        matches!(self, Header::Data(_) | Header::Part(_) | Header::Chunk(_))
+        match self {
+            Header::Data(_) | Header::Part(_) | Header::Chunk(_) => true,
+            Header::Fragment(fragment) => fragment.kind.has_lanes(),
+            _ => false,
+        }
     }
 }
 
@@ -472,6 +492,7 @@ impl Packet {
     pub const fn is_control(&self) -> bool {
         match self.header {
             Header::Data(_) | Header::Part(_) | Header::Chunk(_) => self.flags.has(Flags::TRIMMED),
+            Header::Fragment(fragment) => !fragment.kind.has_lanes() || self.flags.has(Flags::TRIMMED),
             // A path is probed where data goes.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
             Header::Ack(_)

@@ -6,6 +6,7 @@
 //!
 //! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates nothing.
 
+pub mod aggregate;
 pub mod frame;
 mod letter;
 mod mrc;
@@ -116,7 +117,7 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     if let Header::Part(part) = &packet.header {
         return part::encode(packet, part, out);
     }
-    if let Header::Chunk(_) = &packet.header {
+    if let Header::Chunk(_) | Header::Fragment(_) = &packet.header {
         return Err(WireError::Unencodable);
     }
     match format {
@@ -164,6 +165,7 @@ pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
         Header::Letter(_) => return letter::BYTES,
         Header::Part(_) => return part::BYTES,
         Header::Chunk(_) => return 0,
+        Header::Fragment(_) => return aggregate::BYTES,
         _ => {}
     }
     match format {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const LAYERS: [&[&str]; 7] = [
     &["proto"],
     &["fabric", "erasure"],
-    &["collective"],
+    &["collective", "switch"],
     &["sim", "udp", "namespaces"],
     &["group"],
     &["lab"],
@@ -63,7 +63,9 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in ["proto", "fabric", "erasure", "collective", "sim", "udp", "namespaces", "group", "lab", "cli"] {
+    for name in
+        ["proto", "fabric", "erasure", "collective", "switch", "sim", "udp", "namespaces", "group", "lab", "cli"]
+    {
         assert!(manifests.contains_key(name), "{name} is a crate");
     }
     for (name, text) in &manifests {
@@ -87,7 +89,9 @@ fn the_lower_crates_need_nothing_from_outside() {
     let both = BTreeSet::from(["fabric".to_string(), "proto".to_string()]);
     let mut three = both.clone();
     three.insert("collective".to_string());
-    for (name, below) in [("fabric", &proto), ("erasure", &proto), ("collective", &both), ("sim", &three)] {
+    for (name, below) in
+        [("fabric", &proto), ("erasure", &proto), ("collective", &both), ("switch", &both), ("sim", &three)]
+    {
         assert_eq!(dependencies(&manifests[name]), (below.clone(), false), "{name} depends on these of ours alone");
     }
     let mut udp = both.clone();

@@ -35,6 +35,8 @@ mod bit {
     pub(super) const TRIMMED: u64 = 8 << 8;
     /// ... and it was the last one before the receiver.
     pub(super) const TRIMMED_AT_LAST_HOP: u64 = 16 << 8;
+    /// It is a fragment of a gradient or of a sum, or a word about one.
+    pub(super) const FRAGMENT: u64 = 32 << 8;
     /// Any of those that switches set.
     pub(super) const BY_SWITCHES: u64 = CE | TRIMMED | TRIMMED_AT_LAST_HOP;
 }
@@ -63,6 +65,9 @@ impl Transit {
         if let Some(waited) = waited {
             rest |= bit::DATA;
             wait = word(waited.length, waited.link);
+        }
+        if let Header::Fragment(fragment) = &packet.header {
+            rest |= bit::FRAGMENT | if fragment.kind.has_lanes() { bit::DATA } else { 0 };
         }
         if packet.is_control() {
             rest |= bit::CONTROL;
@@ -177,6 +182,12 @@ impl Transit {
     #[inline]
     pub(crate) fn is_control(&self) -> bool {
         self.rest & bit::CONTROL != 0
+    }
+
+    /// Is it a fragment? Then switches that run a program see it.
+    #[inline]
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.rest & bit::FRAGMENT != 0
     }
 
     /// Has it a data header?

@@ -248,8 +248,18 @@ impl Router {
     /// in the upper.
     #[inline]
     pub(crate) fn uplinks(&self, packet: &Packet) -> u32 {
+        self.uplinks_of(self.leaf_of(packet.source.place().0), packet)
+    }
+
+    /// The same for a packet that the switch at `node` makes. Only leaves have a choice then.
+    pub(crate) fn uplinks_at(&self, node: u32, packet: &Packet) -> u32 {
+        self.uplinks_of(node.wrapping_sub(self.leaf_node) / self.planes, packet)
+    }
+
+    /// The uplinks that a packet takes from a leaf on.
+    #[inline]
+    fn uplinks_of(&self, leaf: u32, packet: &Packet) -> u32 {
         let plane = u32::from(packet.path.port());
-        let leaf = self.leaf_of(packet.source.0);
         let node = self.leaf_node + leaf * self.planes + plane;
         if self.leaf_of(packet.destination.0) == leaf {
             return 0;
@@ -265,7 +275,7 @@ impl Router {
         let group = packet.destination.as_group().unwrap_or(u32::MAX);
         let mut number = packet.path.entropy();
         if let Some(dead) = self.detours.as_mut().and_then(|detours| detours.at(time)) {
-            let (leaf, plane) = (packet.source.0 / self.hosts_per_leaf, packet.path.port());
+            let (leaf, plane) = (packet.source.place().0 / self.hosts_per_leaf, packet.path.port());
             let usable = dead.trees(&self.topology, (group, &groups[group as usize]), packet.source, leaf, plane);
             number = usable.get(number as usize % usable.len().max(1)).copied().unwrap_or(number);
         }

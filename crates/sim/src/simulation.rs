@@ -177,6 +177,8 @@ fn merge(
             all.merge(one);
         }
         m.captured.append(&mut slice.captured);
+        slice.count_aggregation(simulated.0, &mut m.aggregation);
+        m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
         let (first, hosts) = slice.hosts();
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
@@ -204,6 +206,7 @@ fn merge(
     if plan.sample_every.is_some() {
         m.series = series;
     }
+    m.stations.sort_by_key(|station| station.node);
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));
     name_profiles(plan, cut, &mut m.captured);
@@ -294,6 +297,8 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.repairs += one.repairs;
     all.chunks_arrived += one.chunks_arrived;
     all.rebuilt += one.rebuilt;
+    all.fragments += one.fragments;
+    all.fragments_arrived += one.fragments_arrived;
 }
 
 /// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every
@@ -304,6 +309,10 @@ fn digest(hosts: &[Fingerprint], m: &Measurements) -> u64 {
         hash.add([host.value()]);
     }
     add_counters(&mut hash, m);
+    for (job, c) in &m.aggregation {
+        hash.add([u64::from(*job), c.sent, c.resent, c.merged, c.completed, c.preemptions, c.evicted, c.refused]);
+        hash.add([c.server_packets, c.server_completed, c.reminders, c.flushes, c.solicits, c.slot_time as u64]);
+    }
     hash.value()
 }
 

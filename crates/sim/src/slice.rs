@@ -15,6 +15,7 @@ mod host;
 mod layout;
 mod seat;
 mod setup;
+mod station;
 mod visit;
 mod watch;
 
@@ -32,14 +33,18 @@ use fault::{FaultEvent, LinkFaults};
 use host::Host;
 use seat::Posted;
 use setup::World;
+use station::Stations;
 use std::collections::{BTreeMap, VecDeque};
 use strandway_collective::{AnyApplication, FlowTable, Programs};
-use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters};
+use strandway_fabric::NodeId;
+use strandway_fabric::measure::{Captured, FlowTime, LinkCounters, PacketCounters, PathCounters, Station};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::ConnectionId;
-use strandway_proto::application::Channel;
+use strandway_proto::aggregate::Counts;
+use strandway_proto::application::{Application, Channel};
+use strandway_proto::units::Time;
 
 pub(crate) use crossing::Mail;
 pub(crate) use fault::Faults;
@@ -100,6 +105,8 @@ pub(crate) struct Slice<'a> {
     fault_events: &'a [(u64, FaultEvent)],
     /// Switches with eager ports.
     switches: Switches,
+    /// Switches that run programs.
+    stations: Stations,
     hosts: Vec<Host>,
     /// Until when each port of the hosts is busy, side by side: see [`Port::busy_until`].
     nics: Vec<u64>,
@@ -128,7 +135,7 @@ pub(crate) struct Slice<'a> {
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
-    /// Ports of switches are eager, links are known to be dead at times, or packets go to groups.
+    /// Ports of switches are eager, links are known to be dead at times, packets go to groups, or switches run programs.
     special: bool,
     /// Something was left undone since the run ends before.
     cut_off: bool,
@@ -154,7 +161,10 @@ pub(crate) struct Slice<'a> {
 impl<'a> Slice<'a> {
     /// When something may happen next: the start of a window; `u64::MAX` if nothing is to come.
     pub(crate) fn next_time(&mut self) -> u64 {
-        self.calendar.next_window().map_or(u64::MAX, |w| self.calendar.start_of(w))
+        let next = self.calendar.next_window();
+        let at_stations = if self.stations.is_empty() { None } else { self.stations.calendar.next_window() };
+        let first = next.into_iter().chain(at_stations).min();
+        first.map_or(u64::MAX, |w| self.calendar.start_of(w))
     }
 
     /// The end of the window that `time` lies in.
@@ -187,6 +197,9 @@ impl<'a> Slice<'a> {
     fn run_window(&mut self, from: u64, end: u64, limit: u64) {
         self.calendar.begin(self.calendar.window_of(from));
         let until = end.min(limit);
+        if !self.stations.is_empty() {
+            self.visit_stations(from..end, limit);
+        }
         let mut order = std::mem::take(&mut self.order);
         for group in 0..self.calendar.groups() {
             let batch = self.calendar.take(group);
@@ -329,6 +342,18 @@ impl<'a> Slice<'a> {
     pub(crate) fn counters(&self) -> impl Iterator<Item = (LinkId, LinkCounters)> {
         let all = self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX);
         all.map(|(i, port)| (LinkId(port.link), port.counters(self.colds.get(i))))
+    }
+
+    /// What programs of switches, servers and workers have counted of the aggregation of gradients, job by job.
+    pub(crate) fn count_aggregation(&self, now: u64, into: &mut BTreeMap<u16, Counts>) {
+        self.stations.programs.iter().for_each(|program| program.count(Time(now), into));
+        self.programs.iter().for_each(|program| program.count(Time(now), into));
+    }
+
+    /// Which share of its slots each job held at each station, over time.
+    pub(crate) fn occupancy(&self) -> impl Iterator<Item = Station> {
+        let stations = self.stations.nodes.iter().zip(&self.stations.programs);
+        stations.map(|(&node, program)| Station { node: NodeId(node), occupancy: program.occupancy() })
     }
 
     /// When the last thing happened at a host of this slice.

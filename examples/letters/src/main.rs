@@ -86,7 +86,7 @@ fn median(play: impl FnOnce(&Maker)) -> (usize, f64) {
     (trips.len(), trips[trips.len() / 2] as f64 / 1e6)
 }
 
-type Maker = strandway_collective::programs::Maker;
+type Maker = strandway_collective::programs::Maker<'static>;
 
 fn main() {
     let experiment: Experiment = scenario::parse(SCENARIO).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));

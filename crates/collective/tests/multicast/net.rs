@@ -269,6 +269,7 @@ impl Net<'_> {
             match action {
                 Action::Cast(cast) => self.cast(rank, cast, now),
                 Action::Rebuild(rebuild) => self.rebuild(rank, &rebuild),
+                Action::Fragment(_) => panic!("multicast has no fragments"),
                 Action::Letter { channel, letter } => {
                     let (_, word) = Word::read(&letter).expect("a word of ours");
                     let Letter::Custom { kind, words } = letter else { panic!("a letter of a program") };

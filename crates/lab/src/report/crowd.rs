@@ -6,6 +6,7 @@ use crate::plan::{CollectivePlan, Execution, Experiment};
 use strandway_collective::{Group, Multicast};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Slow, Tally};
+use strandway_switch::Plan;
 
 /// The messages of one collective.
 pub(super) struct Part<'a> {
@@ -22,6 +23,8 @@ enum Of<'a> {
     Group(&'a Group),
     /// One for each rank: what it gathers, or is sent.
     Multicast(&'a Multicast),
+    /// One for each worker of a job.
+    InNetwork(&'a Plan),
 }
 
 /// All such messages of an experiment.
@@ -38,6 +41,11 @@ impl<'a> Crowd<'a> {
                 Execution::Multicast(multicast) => {
                     let multicast = &experiment.multicasts[multicast];
                     (u64::from(multicast.ranks.count()), multicast.heard(), Of::Multicast(multicast))
+                }
+                Execution::InNetwork(job) => {
+                    let job = experiment.aggregation.as_ref()?.plans.get(job)?;
+                    let workers = job.job.workers().len() as u64;
+                    (workers, plan.bytes.saturating_mul(workers), Of::InNetwork(job))
                 }
                 Execution::Flows => return None,
             };
@@ -96,6 +104,12 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
             let rank = slow.message.checked_sub(multicast.first_message)?;
             let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
             (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
+        }
+        Of::InNetwork(job) => {
+            let worker = slow.message.checked_sub(job.first_message)?;
+            let host = job.job.workers().get(worker as usize)?;
+            let lanes = u64::from(job.job.shape.lanes);
+            (format!("job{}->host{}", job.job.shape.number, host.0), 4 * lanes * job.keys() * u64::from(job.iterations))
         }
     };
     Some(SlowFlow { name, bytes, start_us: slow.started.as_us(), fct_us: slow.took.as_us() })

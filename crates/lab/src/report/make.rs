@@ -135,12 +135,15 @@ impl Report {
                 copies: p.copies,
                 chunks_arrived: p.chunks_arrived,
                 rebuilt: p.rebuilt,
+                fragments: p.fragments,
+                fragments_arrived: p.fragments_arrived,
             },
             classes: classes.collect(),
             links: groups(experiment, measured),
             hottest: hottest(experiment, measured),
             long_links: super::long::facts(experiment, measured),
             choices: super::choice::facts(measured),
+            switch: super::aggregation::facts(experiment, measured),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
@@ -152,6 +155,7 @@ impl Report {
             notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
+        report.notes.extend(super::aggregation::note(&report));
         report.expect = expectations(experiment, &report, &lives);
         report
     }
@@ -330,8 +334,11 @@ fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
 /// Payload bytes that arrived for the first time; of multicasts, those of ranks that have everything.
 fn delivered(experiment: &Experiment, measured: &Measurements) -> u64 {
     let multicast = experiment.collectives.iter().map(|plan| {
-        let Execution::Multicast(multicast) = plan.execution else { return 0 };
         let complete = experiment.tally_of(plan, measured).map_or(0, |tally| tally.received);
+        if let Execution::InNetwork(_) = plan.execution {
+            return plan.bytes.saturating_mul(complete);
+        }
+        let Execution::Multicast(multicast) = plan.execution else { return 0 };
         let whole = u128::from(experiment.multicasts[multicast].heard()) * u128::from(complete);
         (whole / u128::from(plan.ranks)) as u64
     });
@@ -353,6 +360,8 @@ fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> 
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
     let mut senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
     senders.extend(experiment.groups.iter().flat_map(|g| g.hosts.iter().map(|h| h.0)));
+    let jobs = experiment.aggregation.iter().flat_map(|all| &all.plans);
+    senders.extend(jobs.flat_map(|plan| plan.job.workers().iter().map(|host| host.0)));
     senders.extend(experiment.multicasts.iter().flat_map(|m| m.ranks.hosts().iter().map(|h| h.0)));
     let single = experiment.messages.iter().zip(lives);
     let single = single.map(|(m, l)| l.completion().map_or(0.0, |time| m.bytes as f64 * 8e3 / time.0.max(1) as f64));
@@ -470,7 +479,7 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
         let tally = experiment.tally_of(plan, measured);
         let messages = match plan.execution {
             Execution::Schedule(group) if plan.tallied => experiment.groups[group].messages(),
-            Execution::Multicast(_) => u64::from(plan.ranks),
+            Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
             Execution::Schedule(_) | Execution::Flows => lives.len() as u64,
         };
         let received =

@@ -44,6 +44,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if !report.collectives.is_empty() {
         line(collectives_table(collective_rows(report), width));
     }
+    if let Some(facts) = &report.switch {
+        line(super::aggregation::table(facts, width));
+    }
     line(packets_table(report));
     line(links_table(report, width));
     if !report.long_links.is_empty() {
@@ -300,8 +303,17 @@ fn packets_table(report: &Report) -> String {
         ["acknowledgements", &count(p.acks), "CNPs", &count(p.notifications), "duplicates", &count(p.duplicates)],
         ["under way at the end", &count(p.under_way), "PFC pauses", &count(p.pauses), "discarded", &count(p.discarded)],
     ];
+    let added = [[
+        "fragments sent",
+        &count(p.fragments),
+        "copies by switches",
+        &count(p.copies),
+        "fragments arrived",
+        &count(p.fragments_arrived),
+    ]];
     let cast = cast.into_iter().filter(|_| p.chunks > 0);
-    for row in rows.into_iter().chain(cast) {
+    let added = added.into_iter().filter(|_| p.fragments > 0);
+    for row in rows.into_iter().chain(cast).chain(added) {
         let cells = row.iter().enumerate().map(|(i, text)| if i % 2 == 1 { right(*text) } else { Cell::new(text) });
         table.add_row(cells.collect::<Vec<_>>());
     }

@@ -26,6 +26,7 @@ fn table() -> Table {
     recovery(&mut table);
     parity(&mut table);
     sweeps(&mut table);
+    concurrent(&mut table);
     table
 }
 
@@ -225,6 +226,30 @@ fn sweeps(table: &mut Table) {
             time(lossy("1e-4").set("workload.cutoff", cutoff)),
         ));
     }
+}
+
+/// Appendix B: an all-gather by multicast beside a reduce-scatter that the switch adds, on the same NICs, over two rings.
+fn concurrent(table: &mut Table) {
+    table.section("Appendix B: all-gather beside reduce-scatter at 400 Gb/s, over two rings (simulator)");
+    let both = |cell: Cell, ranks: u64, mib: u64| {
+        let cell = ["gather", "scatter"].iter().fold(cell.seeds(1), |cell, name| {
+            let of = |key: &str| format!("workload.{name}.{key}");
+            cell.set(&of("ranks"), ranks).set(&of("size"), format!("{mib} MiB"))
+        });
+        Value::Of(cell, "run.simulated_us")
+    };
+    let speedup = |ranks, mib| {
+        let rings = both(Cell::new(template!("multicast_two_rings.toml")), ranks, mib);
+        rings.over(both(Cell::new(template!("multicast_concurrent.toml")), ranks, mib))
+    };
+    for (ranks, mib) in [(4, 64), (8, 64), (16, 256)] {
+        let what = format!("speed-up, {ranks} ranks, {mib} MiB: 2 - 2/P");
+        let row = RowSpec::new(format!("concurrent/{ranks}/{mib}"), what, "", speedup(ranks, mib));
+        table.row(row.near(2.0 - 2.0 / ranks as f64, Source::Arithmetic, 0.03));
+    }
+    let note = "the turns of 16 roots are short beside a hand-over: owners and roots fall out of step";
+    let row = RowSpec::new("concurrent/16/64", "speed-up, 16 ranks, 64 MiB", "", speedup(16, 64));
+    table.row(row.beside(2.0 - 2.0 / 16.0, Source::Arithmetic).note(note));
 }
 
 #[cfg(test)]

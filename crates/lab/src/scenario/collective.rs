@@ -1,7 +1,7 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
-use super::multicast;
+use super::{multicast, switch};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -33,6 +33,8 @@ enum Way {
     Multicast(multicast::Written),
     /// A broadcast by a tree of messages from this rank on.
     Tree(BroadcastTree, u32),
+    /// By switches that add, once or as training jobs do.
+    InNetwork(switch::Written),
 }
 
 /// What executes a collective.
@@ -44,6 +46,8 @@ pub enum Execution {
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
+    /// A job whose gradients switches add: its place in the plans of [`crate::Experiment::aggregation`].
+    InNetwork(usize),
 }
 
 /// A placement as written.
@@ -87,13 +91,15 @@ pub struct CollectivePlan {
 }
 
 /// Reads the keys that only collectives have.
-pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Written> {
+pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = super::fabric::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
     let way = match kind {
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
-        "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling"]) {
+        "training" => Way::InNetwork(switch::read_training(section, size)),
+        "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling", "in-network"]) {
+            Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
             _ => schedule(Algorithm::RingAllReduce),
         },
@@ -101,10 +107,10 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Op
             (Some(tree), root) => Way::Tree(tree, root),
             (None, root) => Way::Multicast(multicast::read(section, Some(root))),
         },
-        "reduce-scatter" => {
-            section.choice("algorithm", &["ring"]);
-            schedule(Algorithm::RingReduceScatter)
-        }
+        "reduce-scatter" => match section.choice("algorithm", &["ring", "in-network"]) {
+            Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
+            _ => schedule(Algorithm::RingReduceScatter),
+        },
         _ => match section.choice("algorithm", &["ring", "recursive-doubling", "linear", "multicast"]) {
             Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
             Some("linear") => schedule(Algorithm::LinearAllGather),
@@ -112,8 +118,12 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Op
             _ => schedule(Algorithm::RingAllGather),
         },
     };
-    let whole =
-        matches!(way, Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling) | Way::Multicast(_));
+    let whole = matches!(
+        way,
+        Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling)
+            | Way::Multicast(_)
+            | Way::InNetwork(_)
+    );
     let parts = if whole { None } else { many("pipeline", 256) };
     let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
     if ranks.is_some() && section.has("hosts") {
@@ -205,6 +215,7 @@ impl Maker<'_> {
         };
         let ranks = written.ranks.or(limit).or(listed).unwrap_or(there);
         let Some(hosts) = self.place(written, ranks) else { return };
+        self.placed = hosts.clone();
         let size = written.group.unwrap_or(ranks);
         if size < 2 || size > ranks {
             let what = format!("must be between 2 and the {ranks} hosts");
@@ -233,6 +244,7 @@ impl Maker<'_> {
                         Way::Tree(tree, root) => {
                             self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
                         }
+                        Way::InNetwork(keys) => self.in_network(keys, hosts, name(group), placement),
                         Way::Schedule(_) => {}
                     }
                 }

@@ -4,6 +4,7 @@
 //! of the simulator, all posted together; it is finished when its last piece is.
 
 use super::collective::{CollectivePlan, Execution};
+use super::switch::{self, Spec, Switch};
 use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
 use crate::import::htsim::{Matrix, MatrixStart};
 use crate::reader::Sink;
@@ -17,6 +18,7 @@ use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
+use strandway_switch::Aggregation;
 
 /// Collectives beyond this many messages have no row for each, unless a scenario asks for rows. Ours: percentiles are exact up
 /// to a million flows, and a million rows take some 250 MB.
@@ -45,6 +47,9 @@ pub(crate) struct Traffic {
     /// Multicast operations, and the members of the group of each.
     pub(crate) multicasts: Vec<Multicast>,
     pub(crate) members: Vec<Members>,
+    /// Jobs whose gradients switches add, as they were read and as they run.
+    pub(crate) specs: Vec<Spec>,
+    pub(crate) aggregation: Option<Aggregation>,
     /// Messages of collectives that have no rows.
     pub(crate) tallied: u64,
     /// The first is that of the run.
@@ -72,6 +77,8 @@ pub(crate) struct Context<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) rate: Rate,
     pub(crate) seed: u64,
+    /// What switches add, and how.
+    pub(crate) switch: &'a Switch,
     /// Every message has a row, however many there are.
     pub(crate) rows: bool,
     /// Switches pause rather than drop (PFC).
@@ -92,8 +99,9 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
         });
         let class = traffic.class(&workload.class);
         let random = Random::new(context.seed, StreamKind::Workload, i as u64);
-        let pairs = Vec::new();
-        let mut maker = Maker { context, workload, traffic: &mut traffic, class, profile, random, pairs, full: false };
+        let (pairs, placed) = (Vec::new(), Vec::new());
+        let mut maker =
+            Maker { context, workload, traffic: &mut traffic, class, profile, random, pairs, placed, full: false };
         let first = maker.traffic.messages.len();
         maker.make();
         if let Some(share) = workload.ordered {
@@ -118,9 +126,10 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
                 traffic.multicasts[multicast].first_message = next;
                 next += traffic.multicasts[multicast].ranks.count();
             }
-            Execution::Flows => {}
+            Execution::Flows | Execution::InNetwork(_) => {}
         }
     }
+    traffic.aggregation = switch::assemble(context, &traffic, &mut next);
     // And so are channels that open at first use, behind the connections of the plan.
     let mut channel = traffic.connections.len() as u32;
     for group in traffic.groups.iter_mut().filter(|g| g.on_demand) {
@@ -149,6 +158,8 @@ pub(super) struct Maker<'a> {
     pub(super) random: Random,
     /// The connections of each pair so far.
     pairs: Vec<Range<u32>>,
+    /// The hosts of all ranks of a collective.
+    pub(super) placed: Vec<HostId>,
     full: bool,
 }
 

@@ -163,7 +163,7 @@ impl Maker<'_> {
             parity: parity.flatten(),
             chains: Chains::new(ranks, written.chains),
             starts: hosts.iter().map(|_| self.moment(self.workload.common.start)).collect(),
-            group: number,
+            group: self.traffic.members.len() as u32,
             task: number,
             // Numbers of parts and of channels are given when all workloads are known.
             first_message: 0,

@@ -13,7 +13,7 @@ use toml::{Table, Value};
 /// The most flows of one run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "permutation",
     "incast",
     "outcast",
@@ -22,13 +22,14 @@ pub(crate) const KINDS: [&str; 11] = [
     "reduce-scatter",
     "all-gather",
     "broadcast",
+    "training",
     "poisson",
     "matrix",
     "flows",
 ];
 
 /// Every key of a workload, whatever its kind.
-const KEYS: [&str; 35] = [
+const KEYS: [&str; 43] = [
     "name",
     "kind",
     "profile",
@@ -64,6 +65,14 @@ const KEYS: [&str; 35] = [
     "pace",
     "cutoff",
     "recovery",
+    "server",
+    "model",
+    "layers",
+    "compute",
+    "iterations",
+    "stragglers",
+    "noise",
+    "arrivals",
 ];
 
 /// The largest message.
@@ -184,7 +193,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
     }
     let start = if kind == "matrix" { None } else { section.span("start") };
     // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
-    let jittery = !matches!(kind, "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
+    let jittery = !matches!(kind, "training" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
     let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
     let messages = if repeats { section.count("messages", 1, 1 << 20) } else { None };
@@ -218,8 +227,8 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
         "permutation" => Kind::Permutation,
         "incast" => Kind::Incast { destination: host("destination"), senders: many("senders"), pick: pick() },
         "outcast" => Kind::Outcast { source: host("source"), receivers: many("receivers"), pick: pick() },
-        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast" => {
-            Kind::Collective(Box::new(collective::read(section, scenario, kind)?))
+        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast" | "training" => {
+            Kind::Collective(Box::new(collective::read(section, scenario, kind, common.size)?))
         }
         "poisson" => {
             let load = section.ratio("load", 1e-6, 10.0).unwrap_or(0.5);

@@ -27,13 +27,40 @@ impl Endpoint {
         self.take_data(now, free).or_else(|| self.take_chunk(now, free))
     }
 
+    /// The application sends a fragment of a gradient or of a sum, by the port that its path names. Fragments of one port leave in order,
+    /// those without numbers before others. Nothing of them is kept.
+    pub fn send_fragment(&mut self, packet: Packet) {
+        self.fragments.get_or_insert_default().push(packet);
+        self.casting = true;
+    }
+
+    /// Fragments and chunks take turns.
     fn take_chunk(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        self.fragments_first = !self.fragments_first;
+        if self.fragments_first {
+            return self.take_fragment(free).or_else(|| self.take_cast(now, free));
+        }
+        self.take_cast(now, free).or_else(|| self.take_fragment(free))
+    }
+
+    fn take_fragment(&mut self, free: Ports) -> Option<Packet> {
+        let packet = self.fragments.as_mut()?.take(free)?;
+        self.casting = self.still_casting();
+        Some(packet)
+    }
+
+    fn still_casting(&self) -> bool {
+        self.casts.as_ref().is_some_and(|casts| !casts.is_empty())
+            || self.fragments.as_ref().is_some_and(|fragments| !fragments.is_empty())
+    }
+
+    fn take_cast(&mut self, now: Time, free: Ports) -> Option<Packet> {
         let casts = self.casts.as_mut()?;
         match casts.take(now, self.host, free.data, self.up) {
             Asked::Chunk(packet, over) => {
                 if let Some(end) = over {
                     self.events.push_back(end);
-                    self.casting = !casts.is_empty();
+                    self.casting = self.still_casting();
                 }
                 Some(packet)
             }

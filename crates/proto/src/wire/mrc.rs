@@ -80,7 +80,8 @@ pub(super) const fn header_bytes(header: &Header, last: bool) -> usize {
         | Header::Operation { .. }
         | Header::Letter(_)
         | Header::Part(_)
-        | Header::Chunk(_) => 16,
+        | Header::Chunk(_)
+        | Header::Fragment(_) => 16,
         Header::Answer(_) => 36,
     }
 }
@@ -181,7 +182,9 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Probe { .. } => (PROBE, Psn::new(0)),
         Header::Operation { number, .. } => (REQUEST, Psn::new(u64::from(*number))),
         Header::Answer(answer) => (RESPONSE, Psn::new(u64::from(answer.number))),
-        Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => return Err(WireError::Unencodable),
+        Header::Letter(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
+            return Err(WireError::Unencodable);
+        }
     };
     let rest = flags.0 & !standard_flags(&packet.header);
     let ours = OURS.iter().enumerate().fold(0, |bits, (i, flag)| bits | u8::from(rest & flag.0 != 0) << i);
@@ -248,7 +251,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
             w.put([NACK_CC, low]);
             w.u16(0);
         }
-        Header::Cnp | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => w.zeros(16),
+        Header::Cnp | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => w.zeros(16),
         Header::Probe { number } => {
             let number = u16::try_from(number).map_err(|_| WireError::Unencodable)?;
             w.u32(0);

@@ -48,7 +48,12 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 4 + 8,
         Header::Cnp => 16,
         Header::Probe { .. } => 4,
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => 0,
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => 0,
     }
 }
 
@@ -77,7 +82,12 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Nack(nack) => (ACKNOWLEDGE, 0, nack.cumulative),
         Header::Cnp => (CNP, BECN, Psn::new(0)),
         Header::Probe { .. } => (PROBE, 0, Psn::new(0)),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => {
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => {
             return Err(WireError::Unencodable);
         }
     };
@@ -111,7 +121,12 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => out.extend_from_slice(&[0; 16]),
         Header::Probe { number } => word(number),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => {}
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => {}
     }
     Ok(())
 }

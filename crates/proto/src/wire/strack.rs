@@ -56,7 +56,12 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Nack(_) => 20,
         Header::Cnp => 8,
         Header::Probe { .. } => 12,
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => 0,
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => 0,
     }
 }
 
@@ -75,7 +80,12 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Ack(_) => (ACK, 0),
         Header::Nack(_) => (NACK, 0),
         Header::Cnp => (CNP, 0),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => {
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => {
             return Err(WireError::Unencodable);
         }
     };
@@ -110,7 +120,12 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => {}
         Header::Probe { number } => word(number),
-        Header::Operation { .. } | Header::Answer(_) | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) => {}
+        Header::Operation { .. }
+        | Header::Answer(_)
+        | Header::Letter(_)
+        | Header::Part(_)
+        | Header::Chunk(_)
+        | Header::Fragment(_) => {}
     }
     Ok(())
 }

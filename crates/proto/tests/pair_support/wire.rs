@@ -37,7 +37,7 @@ const KINDS: [&str; 8] = ["data", "ack", "nack", "cnp", "probe", "operation", "a
 
 fn kind_of(packet: &Packet) -> usize {
     match packet.header {
-        Header::Data(_) | Header::Part(_) | Header::Chunk(_) => 0,
+        Header::Data(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => 0,
         Header::Ack(_) => 1,
         Header::Nack(_) => 2,
         Header::Cnp => 3,

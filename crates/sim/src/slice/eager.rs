@@ -247,7 +247,7 @@ impl Slice<'_> {
     #[inline]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
-        if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 {
+        if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 || packet.is_fragment() {
             self.at(i).transmit(packet, now);
         } else {
             let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);

@@ -12,6 +12,9 @@ use strandway_fabric::plan::Plan;
 /// What it takes to send a packet on within a slice.
 pub(super) struct Road<'s> {
     pub(super) calendar: &'s mut Calendar,
+    /// Switches that run a program, and what happens to them.
+    of_station: &'s [u32],
+    stations: &'s mut Calendar,
     router: &'s mut Router,
     /// The numbers of the switches of this slice, by node, if their ports are eager.
     switches: &'s [u32],
@@ -19,7 +22,7 @@ pub(super) struct Road<'s> {
     first_host_stop: u32,
     pub(super) first_port: u32,
     hosts: u32,
-    /// Ports of switches are eager, links are known to be dead at times, or packets go to groups.
+    /// Ports of switches are eager, links are known to be dead at times, packets go to groups, or switches run programs.
     special: bool,
     groups: &'s [Members],
     /// Packets made by copying: whole ones, and trimmed ones.
@@ -43,7 +46,19 @@ impl Road<'_> {
     }
 
     #[inline(never)]
-    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &mut Cargo) -> bool {
+    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &mut Cargo) -> bool {
+        if packet.is_fragment()
+            && let Some(&station) = self.of_station.get((node - self.hosts) as usize)
+            && station != u32::MAX
+        {
+            self.stations.put(time, station * GROUP as u32, link, packet);
+            return true;
+        }
+        self.send_past(time, link, node, packet, cargo)
+    }
+
+    /// The same for a packet that does not stop at a program, or does no more.
+    fn send_past(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &mut Cargo) -> bool {
         if let Some(switch) = self.switches.get((node - self.hosts) as usize) {
             self.calendar.put(time, switch * GROUP as u32, link, packet);
             return true;
@@ -89,6 +104,8 @@ macro_rules! road {
     ($slice:expr) => {
         Road {
             calendar: &mut $slice.calendar,
+            of_station: &$slice.stations.of_node,
+            stations: &mut $slice.stations.calendar,
             router: &mut $slice.router,
             switches: &$slice.switches.of_node,
             first_host: $slice.first_host,
@@ -149,6 +166,14 @@ impl Slice<'_> {
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         let mut road = road!(self);
         if !road.send_on(time, link, node, packet, &mut self.cargo) {
+            self.lead_nowhere(&packet, time);
+        }
+    }
+
+    /// A packet goes on from a switch whose program has seen it, or has made it.
+    pub(super) fn send_past(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
+        let mut road = road!(self);
+        if !road.send_past(time, link, node, packet, &mut self.cargo) {
             self.lead_nowhere(&packet, time);
         }
     }

@@ -1,6 +1,6 @@
 //! A host in the fabric: an endpoint and its NIC ports.
 
-use super::seat::CHUNK;
+use super::seat::{CHUNK, FRAGMENT};
 use super::{FaultEvent, Slice};
 use crate::calendar::Note;
 use crate::port::flag;
@@ -175,6 +175,10 @@ impl Slice<'_> {
                 let (chunk, packet) = (*chunk, *packet);
                 return self.deliver_chunk(h, now, transit, &packet, chunk);
             }
+            Header::Fragment(_) => {
+                let packet = *packet;
+                return self.deliver_fragment(h, now, transit, &packet);
+            }
             Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
             _ => {}
@@ -231,6 +235,23 @@ impl Slice<'_> {
         self.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
         self.programs[h].handle_event(Time(now), &event);
         // Most chunks call for nothing.
+        if self.act(h, now) || self.hosts[h].wake_at < wake_at {
+            self.run_host(h, now + 1);
+        }
+    }
+
+    /// A fragment has arrived at a host: its program is told, without any connection.
+    fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet) {
+        self.packets.fragments_arrived += u64::from(transit.is_whole_data());
+        self.cargo.release(transit);
+        let host = &mut self.hosts[h];
+        host.now = now;
+        let wake_at = host.wake_at;
+        if let Header::Fragment(fragment) = packet.header {
+            let what = u64::from(fragment.number) << 24 | u64::from(fragment.job) << 8 | fragment.kind as u64;
+            self.fingerprints[h].add([FRAGMENT, what, now]);
+        }
+        self.programs[h].handle_event(Time(now), &Event::Fragment(*packet));
         if self.act(h, now) || self.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
@@ -330,6 +351,10 @@ impl Slice<'_> {
             Header::Chunk(_) => {
                 self.packets.chunks += 1;
                 self.packets.repairs += u64::from(packet.destination.as_group().is_none());
+                self.note_sent(&packet);
+            }
+            Header::Fragment(fragment) => {
+                self.packets.fragments += u64::from(fragment.kind.has_lanes());
                 self.note_sent(&packet);
             }
             _ => {}

@@ -127,7 +127,7 @@ pub(super) struct Lookahead {
 
 impl Lookahead {
     /// One link latency, if slices hand packets to each other or if news travels that is faster than packets: pauses, signals
-    /// between programs (`quick_news`). Also for whoever watches a connection or records packets.
+    /// between programs; or if switches run programs (`quick_news`). Also for whoever watches a connection or records packets.
     ///
     /// Otherwise a window is the way from a host to its leaf and back. What a host does in one is at its leaf behind the
     /// leaf's own window, which ends one link latency earlier; what leaves the leaf behind that is at a host behind the host's.

@@ -34,6 +34,7 @@ const FAILED: u64 = 3;
 const LETTER: u64 = 4;
 pub(super) const CHUNK: u64 = 5;
 const STAGE: u64 = 6;
+pub(super) const FRAGMENT: u64 = 7;
 
 impl Slice<'_> {
     /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
@@ -113,6 +114,7 @@ impl Slice<'_> {
             match action {
                 Action::Cast(cast) => self.hosts[h].endpoint.cast(cast),
                 Action::Rebuild(rebuild) => self.packets.rebuilt += rebuild.missing().count() as u64,
+                Action::Fragment(packet) => self.hosts[h].endpoint.send_fragment(packet),
                 Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
                 Action::Post { channel, message } => self.post(h, channel, message, now),
                 Action::Signal { to, at, order, word } => {

@@ -5,6 +5,7 @@ use super::eager::Switches;
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
 use super::layout::{Layout, Lookahead};
+use super::station::Stations;
 use super::watch::Sampler;
 use super::{Slice, Sources};
 use crate::calendar::{Calendar, GROUP, Order};
@@ -178,7 +179,7 @@ impl<'a> Slice<'a> {
     ) -> Slice<'a> {
         let topology = &plan.topology;
         let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
-        let lookahead = Lookahead::new(plan, cut, eager || programs.signals());
+        let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
         let switches: u32 = cut.nodes[index][1..].iter().map(|range| range.len() as u32).sum();
@@ -186,12 +187,19 @@ impl<'a> Slice<'a> {
         let router = Router::new(topology, plan.routing, plan.seed, layout, &faults.routing);
         let stops = first_host_stop + cut.nodes[index][0].len() as u32;
         let early = (first_host_stop, lookahead.early);
+        let stations = Stations::new(
+            programs,
+            cut.nodes[index][1..].iter().cloned().flatten(),
+            topology.hosts(),
+            topology.nodes(),
+            (lookahead.span, ahead(topology)),
+        );
         let mut slice = Slice {
             plan,
             cut,
             index,
             sources: Sources::new(plan),
-            special: eager || router.has_detours() || !plan.multicast.is_empty(),
+            special: eager || router.has_detours() || !plan.multicast.is_empty() || !stations.is_empty(),
             router,
             calendar: Calendar::new(stops as usize, lookahead.span, ahead(topology), early),
             order: Order::default(),
@@ -206,6 +214,7 @@ impl<'a> Slice<'a> {
             faults: BTreeMap::new(),
             fault_events: &faults.events,
             switches: Switches::default(),
+            stations,
             hosts: Vec::new(),
             nics: vec![0; first_port as usize],
             first_host: cut.nodes[index][0].start,

@@ -28,6 +28,7 @@ pub(super) fn body(report: &Report) -> String {
         out.push_str(&queues(series, faults));
         out.push_str(&utilisation_over_time(series, faults));
         out.push_str(&watched::charts(series, report.flows.total, faults));
+        out.push_str(&occupancy(report));
     }
     out.push_str("</div>\n");
     out.push_str("<h2>In the fabric</h2><div class=\"charts\">\n");
@@ -44,6 +45,27 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&footer(report));
     out
 }
+
+/// Who held the slots of the busiest switch that adds, over time.
+fn occupancy(report: &Report) -> String {
+    let Some(facts) = report.switch.as_ref().filter(|facts| !facts.occupancy.is_empty()) else { return String::new() };
+    let curves = facts.occupancy.iter().enumerate().take(JOBS_SHOWN).map(|(job, held)| {
+        let percent = held.share.iter().map(|share| 100.0 * share).collect();
+        (held.name.clone(), job, facts.every_us, percent)
+    });
+    let all = &facts.all;
+    let sub = format!(
+        "Share (%) of the {} slots of the busiest switch that each job held under {}; {} fragments took over a slot, {} found none",
+        count(u64::from(facts.slots)),
+        facts.system,
+        count(all.preemptions),
+        count(all.refused)
+    );
+    figure("Slots by job", &sub, &over_time("slots", curves.collect(), "slots held, %", &report.faults))
+}
+
+/// Curves that a chart of jobs shows.
+const JOBS_SHOWN: usize = 8;
 
 /// The finding in plain English, missed expectations first.
 fn finding(report: &Report) -> String {

@@ -1,0 +1,140 @@
+//! Stations: switches that run a program. Fragments stop there before they join a port; all other packets pass by.
+//!
+//! A window is one link latency where there are stations, so that nothing that leaves a port or a host in a window comes to a station in it.
+//! Stations have their turn before all ports: what they send joins ports at the same instant.
+
+use super::Slice;
+use crate::calendar::{Calendar, GROUP, Order};
+use crate::road::Transit;
+use std::ops::Range;
+use strandway_collective::Programs;
+use strandway_fabric::NodeId;
+use strandway_fabric::topology::LinkId;
+use strandway_proto::Packet;
+use strandway_proto::program::{Act, Fate, Program};
+use strandway_proto::units::Time;
+
+/// The stations of a slice.
+pub(super) struct Stations {
+    /// The number of the station that a switch is, by node behind the hosts; [`u32::MAX`] for others. Empty if there is none.
+    pub(super) of_node: Vec<u32>,
+    pub(super) nodes: Vec<u32>,
+    pub(super) programs: Vec<Box<dyn Program>>,
+    /// What happens to them: each has a group of stops of its own.
+    pub(super) calendar: Calendar,
+    order: Order,
+}
+
+impl Stations {
+    /// The stations among these switches, in windows of this length.
+    pub(super) fn new(
+        programs: &Programs<'_>,
+        switches: impl Iterator<Item = u32>,
+        hosts: u32,
+        nodes: u32,
+        (span, ahead): (u64, u64),
+    ) -> Stations {
+        let found: Vec<(u32, Box<dyn Program>)> =
+            switches.filter_map(|node| Some((node, programs.switch_at(NodeId(node))?))).collect();
+        let mut of_node = Vec::new();
+        if !found.is_empty() {
+            of_node.resize((nodes - hosts) as usize, u32::MAX);
+        }
+        for (number, (node, _)) in (0..).zip(&found) {
+            of_node[(node - hosts) as usize] = number;
+        }
+        let (nodes, programs): (Vec<u32>, Vec<_>) = found.into_iter().unzip();
+        let calendar = Calendar::new(programs.len() * GROUP, span, ahead, (0, 0));
+        Stations { of_node, nodes, programs, calendar, order: Order::default() }
+    }
+
+    /// Is there none?
+    pub(super) fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+}
+
+impl Slice<'_> {
+    /// Does everything at stations that happens in a window and before `limit`.
+    pub(super) fn visit_stations(&mut self, window: Range<u64>, limit: u64) {
+        let number = self.stations.calendar.window_of(window.start);
+        self.stations.calendar.begin(number);
+        let mut order = std::mem::take(&mut self.stations.order);
+        for station in 0..self.stations.programs.len() {
+            let batch = self.stations.calendar.take(station);
+            let count = batch.len();
+            if count > 0 {
+                self.events_done += count as u64;
+                order.arrange_one(&batch, self.stations.calendar.span());
+                self.visit_station(station, order.all(), window.start, window.end.min(limit));
+            }
+            self.stations.calendar.give_back(batch);
+        }
+        self.stations.order = order;
+    }
+
+    /// Does everything at a station that happens from `from` up to `until`.
+    fn visit_station(&mut self, station: usize, entries: &[Transit], from: u64, until: u64) {
+        for entry in entries {
+            let now = from + entry.offset();
+            if now >= until {
+                self.cut_off = true;
+                break;
+            }
+            self.wake_station(station, now);
+            let packet = *self.cargo.look(entry);
+            let link = entry.source();
+            let fate = self.stations.programs[station].handle_packet(Time(now), &packet);
+            self.act_at_station(station, link, now);
+            match fate {
+                Fate::Forward => self.send_past(now, link, self.stations.nodes[station], *entry),
+                Fate::Consume => {
+                    self.packets.fragments_arrived += u64::from(entry.is_whole_data());
+                    self.cargo.release(entry);
+                }
+            }
+        }
+        self.wake_station(station, until);
+        let next = self.stations.programs[station].poll_timeout().0;
+        if next != u64::MAX {
+            self.stations.calendar.visit(next, (station * GROUP) as u32);
+        }
+    }
+
+    /// Fires the timers of a station that are due before `until`.
+    fn wake_station(&mut self, station: usize, until: u64) {
+        loop {
+            let due = self.stations.programs[station].poll_timeout();
+            if due.0 >= until {
+                return;
+            }
+            self.stations.programs[station].handle_timeout(due);
+            let (LinkId(own), _) = self.plan.topology.ports_of(NodeId(self.stations.nodes[station]));
+            self.act_at_station(station, own, due.0);
+        }
+    }
+
+    /// Sends what a program wants sent. At a port, the first packet has the place of the one that came by `link`, others that of the link
+    /// back.
+    fn act_at_station(&mut self, station: usize, link: u32, now: u64) {
+        let mut place = link;
+        while let Some(act) = self.stations.programs[station].poll_act() {
+            if let Act::Send { packet, .. } = act {
+                self.emit(station, place, now, &packet);
+                place = self.plan.topology.ends(LinkId(link)).map_or(link, |ends| ends.reverse.0);
+            }
+        }
+    }
+
+    /// A packet that a program made sets off.
+    fn emit(&mut self, station: usize, place: u32, now: u64, packet: &Packet) {
+        let node = self.stations.nodes[station];
+        let uplinks = match packet.destination.as_group() {
+            None => self.router.uplinks_at(node, packet),
+            Some(_) => self.router.tree(&self.plan.multicast, packet, now),
+        };
+        let transit = self.cargo.put(packet, uplinks);
+        self.packets.fragments += u64::from(transit.is_whole_data());
+        self.send_past(now, place, node, transit);
+    }
+}

@@ -1,0 +1,181 @@
+//! All jobs of a run whose gradients switches add: which program sits at each host and at each switch.
+
+use crate::atp::AtpProgram;
+use crate::esa::EsaProgram;
+use crate::seat::{Seat, ServerPace};
+use crate::self_clocked::{Exponents, SelfClocked};
+use crate::server::{Rules, Server};
+use crate::settings::System;
+use crate::switchml::SwitchMlProgram;
+use crate::training::{AnyWorker, Plan, Training};
+use crate::window::START;
+use crate::worker::{Recovery, Worker, WorkerSettings};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use strandway_fabric::topology::{NodeId, NodeKind, Topology};
+use strandway_proto::aggregate::Counts;
+use strandway_proto::application::{Action, Application, Event};
+use strandway_proto::program::Program;
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, MessageId};
+
+/// What can be chosen for all jobs of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// What switches run.
+    pub system: System,
+    /// Slots of each switch.
+    pub slots: u32,
+    /// The window of ATP's and ESA's workers at the start.
+    pub window: u32,
+    /// Results of later keys before a key of ATP or ESA counts as lost.
+    pub out_of_order: u32,
+    /// How long a worker waits for a result at least: 1 ms for ESA (ours), 200 us for ATP and 10 ms for SwitchML (their released code).
+    pub timeout: Span,
+    /// ESA: servers ask switches for what they hold of a key of which they have a part.
+    pub flush_timer: bool,
+    /// ATP: servers give keys that collided another slot.
+    pub readdress: bool,
+    /// SwitchML: packets carry exponents one window ahead.
+    pub exponents: bool,
+    /// How fast servers are.
+    pub pace: ServerPace,
+    /// The interval of the picture of who holds slots; zero for none.
+    pub every: Span,
+    /// Every random stream derives from this.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The usual ones for a system.
+    pub fn new(system: System, slots: u32) -> Settings {
+        Settings {
+            system,
+            slots,
+            window: START,
+            out_of_order: 3,
+            timeout: match system {
+                System::Esa(_) => Span::from_ms(1),
+                System::Atp => Span::from_us(200),
+                System::SwitchMl { .. } => Span::from_ms(10),
+            },
+            flush_timer: true,
+            readdress: true,
+            exponents: false,
+            pace: ServerPace::default(),
+            every: Span::ZERO,
+            seed: 0,
+        }
+    }
+}
+
+/// All jobs of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregation {
+    /// What was chosen for all.
+    pub settings: Settings,
+    /// The jobs.
+    pub plans: Vec<Arc<Plan>>,
+}
+
+impl Aggregation {
+    /// The programs of a host, if it has any.
+    pub fn host(&self, host: HostId) -> Option<Box<dyn Application>> {
+        let mut seats: Vec<Box<dyn Application>> = Vec::new();
+        for plan in &self.plans {
+            if plan.job.server() == host && !matches!(self.settings.system, System::SwitchMl { .. }) {
+                seats.push(Box::new(self.server(plan)));
+            }
+            if let Some(worker) = plan.job.workers().iter().position(|&at| at == host) {
+                seats.push(Box::new(Training::new(plan, worker as u16, self.worker(plan, worker as u16))));
+            }
+        }
+        if seats.len() > 1 { Some(Box::new(Seats(seats))) } else { seats.pop() }
+    }
+
+    fn server(&self, plan: &Plan) -> Seat {
+        let Settings { system, flush_timer, readdress, pace, seed, .. } = self.settings;
+        let rules = match system {
+            System::Atp => Rules::Discard { readdress },
+            _ => Rules::Cover { flush_timer },
+        };
+        Seat::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace)
+    }
+
+    fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
+        let Settings { system, window, out_of_order, timeout, exponents, .. } = self.settings;
+        let recovery = match system {
+            System::Esa(_) => Recovery::Remind,
+            System::Atp => Recovery::Resend,
+            System::SwitchMl { .. } => {
+                let exponents = exponents.then(|| Exponents { per_round: plan.keys(), own: Vec::new() });
+                return AnyWorker::SelfClocked(SelfClocked::new(&plan.job, worker, timeout, exponents));
+            }
+        };
+        let retain = 2 * plan.keys();
+        AnyWorker::Windowed(Worker::new(
+            &plan.job,
+            worker,
+            WorkerSettings { recovery, window, out_of_order, timeout, retain },
+        ))
+    }
+
+    /// The program of a switch, if it is one that adds: the leaves above workers and servers are.
+    pub fn switch(&self, topology: &Topology, node: NodeId) -> Option<Box<dyn Program>> {
+        let (kind, leaf, _) = topology.describe(node);
+        let near =
+            |plan: &Arc<Plan>| plan.job.server_leaf() == leaf || plan.job.racks().iter().any(|rack| rack.leaf == leaf);
+        if kind != NodeKind::Leaf || !self.plans.iter().any(near) {
+            return None;
+        }
+        let jobs: Vec<_> = self.plans.iter().map(|plan| Arc::clone(&plan.job)).collect();
+        let Settings { system, slots, every, .. } = self.settings;
+        let rtt = jobs.iter().map(|job| job.shape.rtt).max().unwrap_or(Span::ZERO);
+        Some(match system {
+            System::Esa(esa) => Box::new(EsaProgram::new(&jobs, leaf, slots, esa, rtt, every)),
+            System::Atp => Box::new(AtpProgram::new(&jobs, leaf, slots, rtt, every)),
+            System::SwitchMl { strict_order } => {
+                Box::new(SwitchMlProgram::new(&jobs, leaf, slots, strict_order, every))
+            }
+        })
+    }
+
+    /// The numbers of the messages of each job.
+    pub fn parts(&self) -> Vec<Range<u32>> {
+        self.plans.iter().map(|plan| plan.messages()).collect()
+    }
+}
+
+/// Workers and servers of several jobs at one host.
+struct Seats(Vec<Box<dyn Application>>);
+
+impl Application for Seats {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        self.0.iter_mut().for_each(|seat| seat.handle_event(now, event));
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.0.iter_mut().filter(|seat| seat.poll_timeout() <= now).for_each(|seat| seat.handle_timeout(now));
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        self.0.iter_mut().find_map(|seat| seat.poll_action(now))
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.0.iter().map(|seat| seat.poll_timeout()).min().unwrap_or(Time::NEVER)
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        self.0.iter().any(|seat| seat.owns(message))
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.0.iter().for_each(|seat| seat.count(now, into));
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.iter().all(|seat| seat.is_done())
+    }
+}

@@ -1,0 +1,221 @@
+//! ATP's program for a switch: slots for who comes first, kept until the server's answer passes.
+//!
+//! Lao et al., "ATP: In-network Aggregation for Multi-tenant Learning", NSDI 2021; the steps are those of the released code (ESA sheet,
+//! section 11.2). Two levels are ours: the released code has one.
+
+use crate::esa::{Jobs, slot_of};
+use crate::job::Job;
+use crate::pool::{Pool, Slot, tag};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::units::{Span, Time};
+
+/// The program of one switch.
+#[derive(Clone, Debug)]
+pub struct AtpProgram {
+    jobs: Jobs,
+    pool: Pool,
+    acts: VecDeque<Act>,
+}
+
+impl PartialEq for AtpProgram {
+    fn eq(&self, other: &AtpProgram) -> bool {
+        self.pool == other.pool
+    }
+}
+
+impl Eq for AtpProgram {}
+
+impl Hash for AtpProgram {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.pool.hash(state);
+    }
+}
+
+impl AtpProgram {
+    /// The program of the switch above this leaf's hosts, with so many slots. `every` is the interval of the picture of who holds slots.
+    pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> AtpProgram {
+        AtpProgram { jobs: Jobs::new(jobs, leaf), pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
+    }
+
+    /// How many slots are in use.
+    pub fn used(&self) -> usize {
+        (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
+    }
+
+    /// Empties all slots of a job that has left: the control plane's part.
+    pub fn sweep(&mut self, now: Time, job: u16) {
+        for at in 0..self.pool.len() {
+            if self.pool.slot(at).job() == job {
+                self.pool.clear(now, at);
+            }
+        }
+    }
+
+    fn send(&mut self, packet: Packet, lanes: Lanes) {
+        self.acts.push_back(Act::Send { packet, lanes });
+    }
+
+    fn send_to_server(&mut self, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
+        let fragment = Fragment { kind: Kind::Partial, ..fragment };
+        let worker = job.workers().get(usize::from(fragment.sender)).copied();
+        let source = worker.unwrap_or(job.server().near());
+        self.send(job.packet(source, job.server(), plane, fragment), lanes);
+    }
+
+    fn handle_data(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, lanes: Lanes, plane: u8) {
+        if fragment.marks.has(Marks::FLOAT) || fragment.marks.has(Marks::BYPASS) {
+            return self.send_to_server(job, fragment, lanes, plane);
+        }
+        let at = slot_of(&fragment, self.pool.len());
+        let level = fragment.marks.has(Marks::LEVEL);
+        let resend = fragment.marks.has(Marks::RESEND);
+        let bits = if level { fragment.racks } else { fragment.workers };
+        let slot = *self.pool.slot(at);
+        let mut new = true;
+        let mine = slot.key == tag(fragment.job, fragment.number) && slot.level == level;
+        if !mine && (resend || slot.key != 0) {
+            let marks = fragment.marks.with_if(!resend, Marks::COLLIDED);
+            self.pool.counts(fragment.job).refused += u64::from(!resend);
+            return self.send_to_server(job, Fragment { marks, ..fragment }, lanes, plane);
+        }
+        if !mine {
+            let slot = Slot {
+                key: tag(fragment.job, fragment.number),
+                bitmap: bits,
+                racks: fragment.racks,
+                fan_in: fragment.fan_in[usize::from(level)],
+                fan_in_other: fragment.fan_in[usize::from(!level)],
+                priority: 1,
+                level,
+                congested: fragment.marks.has(Marks::CONGESTED),
+                lanes: fragment.lanes,
+                ..Slot::default()
+            };
+            self.pool.install(now, at, slot);
+            self.acts.push_back(Act::Store { to: at, from: lanes });
+        } else {
+            new = slot.bitmap & bits == 0;
+            self.pool.touch(now, at);
+            self.pool.slot_mut(at).congested |= fragment.marks.has(Marks::CONGESTED);
+            if new {
+                self.pool.slot_mut(at).bitmap |= bits;
+                self.acts.push_back(Act::Add { to: at, from: lanes });
+            } else {
+                self.pool.counts(fragment.job).duplicates += 1;
+            }
+            if resend {
+                // Whatever is here goes to the server with it, and the slot is free.
+                self.give_out(now, job, at, fragment, plane);
+                return self.pool.clear(now, at);
+            }
+        }
+        if self.pool.slot(at).is_full() {
+            if new {
+                let counts = self.pool.counts(fragment.job);
+                counts.completed += u64::from(level || fragment.fan_in[1] <= 1);
+                counts.merged += if level { 0 } else { u64::from(fragment.fan_in[0]) };
+            }
+            self.give_out(now, job, at, fragment, plane);
+        }
+    }
+
+    /// Sends what a slot holds on: a rack's whole sum to where racks are added, all else to the server.
+    fn give_out(&mut self, now: Time, job: &Arc<Job>, at: u32, fragment: Fragment, plane: u8) {
+        let slot = *self.pool.slot(at);
+        let marks = fragment.marks.with_if(slot.congested, Marks::CONGESTED);
+        if slot.is_full() && !slot.level && slot.fan_in_other > 1 && !marks.has(Marks::RESEND) {
+            let marks = Marks::LEVEL.with_if(slot.congested, Marks::CONGESTED);
+            let up = Fragment { marks, workers: 0, sender: Fragment::SWITCH, watermark: 0, ..fragment };
+            if self.jobs.adds(job, &up) {
+                return self.handle_data(now, job, up, Lanes::Register(at), plane);
+            }
+            return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(at));
+        }
+        let whole = if slot.level { (0, slot.bitmap) } else { (slot.bitmap, slot.racks) };
+        let out = Fragment { marks, workers: whole.0, racks: whole.1, ..fragment };
+        self.send_to_server(job, out, Lanes::Register(at), plane);
+    }
+}
+
+impl AtpProgram {
+    /// Frees the slot of a key at one level.
+    fn forget(&mut self, now: Time, fragment: &Fragment, marks: Marks) {
+        let level = marks == Marks::LEVEL;
+        let at = slot_of(&Fragment { marks, ..*fragment }, self.pool.len());
+        let slot = self.pool.slot(at);
+        if slot.key == tag(fragment.job, fragment.number) && slot.level == level {
+            self.pool.clear(now, at);
+        }
+    }
+
+    /// A fragment that was sent again passes where racks are added: what is here of its key goes with it.
+    fn pull_racks(&mut self, now: Time, job: &Arc<Job>, fragment: &Fragment, plane: u8) {
+        let at = slot_of(&Fragment { marks: Marks::LEVEL, ..*fragment }, self.pool.len());
+        let slot = *self.pool.slot(at);
+        if slot.key == tag(fragment.job, fragment.number) && slot.level {
+            let marks = Marks::LEVEL.with_if(slot.congested, Marks::CONGESTED);
+            let out =
+                Fragment { marks, workers: 0, racks: slot.bitmap, watermark: 0, sender: Fragment::SWITCH, ..*fragment };
+            self.send_to_server(job, out, Lanes::Register(at), plane);
+            self.pool.clear(now, at);
+        }
+    }
+}
+
+impl Program for AtpProgram {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        let Some(job) = self.jobs.get(fragment.job).map(Arc::clone) else { return Fate::Consume };
+        let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
+        let fragment = Fragment { marks, ..fragment };
+        let plane = packet.path.port();
+        match fragment.kind {
+            Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
+            Kind::Data if self.jobs.adds(&job, &fragment) => {
+                if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
+                    self.handle_data(now, &job, fragment, Lanes::Incoming, plane);
+                } else {
+                    self.pool.counts(fragment.job).odd += 1;
+                }
+                Fate::Consume
+            }
+            Kind::Partial if marks.has(Marks::RESEND) => {
+                if self.jobs.adds(&job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
+                    self.pull_racks(now, &job, &fragment, plane);
+                }
+                Fate::Forward
+            }
+            Kind::Result | Kind::Credit => {
+                for marks in [Marks::NONE, Marks::LEVEL] {
+                    self.forget(now, &fragment, marks);
+                }
+                Fate::Forward
+            }
+            _ => Fate::Forward,
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.pool.count(now, into);
+    }
+
+    fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
+        self.pool.occupancy()
+    }
+}

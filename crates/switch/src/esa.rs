@@ -1,0 +1,368 @@
+//! ESA's program for a switch: slots that fragments of a higher priority take over.
+//!
+//! H. Wang et al., "Efficient Data-Plane Memory Scheduling for In-Network Aggregation", arXiv 2201.06398. Only the abstract was at hand:
+//! preemption and priorities are the paper's, what fills them in is ours (`docs/protocols/esa.md`).
+
+use crate::job::Job;
+use crate::pool::{Pool, Slot, tag};
+use crate::settings::{Aging, Esa, Refresh, ResultPath};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, Packet};
+
+/// What a switch knows of the jobs that it serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<u16, Arc<Job>>,
+    /// The switch is above these hosts: the number of its leaf.
+    leaf: u32,
+}
+
+impl Jobs {
+    pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
+        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
+    }
+
+    pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
+        self.jobs.get(&job)
+    }
+
+    /// Does this switch add fragments of that rack, or of that level?
+    pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
+        if fragment.marks.has(Marks::LEVEL) {
+            return job.server_leaf() == self.leaf;
+        }
+        let rack = { fragment.racks }.trailing_zeros() as usize;
+        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
+    }
+}
+
+/// The slot of a fragment: racks are added half the slots away from workers, so that a switch that does both keeps them apart.
+/// ESA sheet, section 10.
+pub(crate) fn slot_of(fragment: &Fragment, slots: u32) -> u32 {
+    let away = if fragment.marks.has(Marks::LEVEL) { slots / 2 } else { 0 };
+    ((u64::from(fragment.slot) + u64::from(away)) % u64::from(slots)) as u32
+}
+
+/// The program of one switch.
+#[derive(Clone, Debug)]
+pub struct EsaProgram {
+    jobs: Jobs,
+    settings: Esa,
+    pool: Pool,
+    acts: VecDeque<Act>,
+}
+
+impl PartialEq for EsaProgram {
+    fn eq(&self, other: &EsaProgram) -> bool {
+        self.pool == other.pool
+    }
+}
+
+impl Eq for EsaProgram {}
+
+impl Hash for EsaProgram {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.pool.hash(state);
+    }
+}
+
+/// What comes in, with where its numbers are.
+#[derive(Clone, Copy)]
+struct Arrival {
+    fragment: Fragment,
+    lanes: Lanes,
+    plane: u8,
+}
+
+impl EsaProgram {
+    /// The program of the switch above this leaf's hosts, with so many slots. `every` is the interval of the picture of who holds slots.
+    pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, settings: Esa, rtt: Span, every: Span) -> EsaProgram {
+        EsaProgram { jobs: Jobs::new(jobs, leaf), settings, pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
+    }
+
+    /// How many slots are in use.
+    pub fn used(&self) -> usize {
+        (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
+    }
+
+    /// Empties all slots of a job that has left: the control plane's part.
+    pub fn sweep(&mut self, now: Time, job: u16) {
+        for at in 0..self.pool.len() {
+            if self.pool.slot(at).job() == job {
+                self.pool.clear(now, at);
+            }
+        }
+    }
+
+    /// Checks what must hold of slots at all times. For tests.
+    pub fn check(&self) {
+        for at in 0..self.pool.len() {
+            let slot = self.pool.slot(at);
+            assert_eq!(slot.key == 0, slot.bitmap == 0, "slot {at}: an empty slot has nobody");
+            assert!(slot.bitmap.count_ones() <= u32::from(slot.fan_in), "slot {at}: no more than its fan-in");
+            assert!(slot.key != 0 || slot.priority == 0, "slot {at}: an empty slot has priority 0");
+        }
+    }
+
+    fn send(&mut self, packet: Packet, lanes: Lanes) {
+        self.acts.push_back(Act::Send { packet, lanes });
+    }
+
+    /// Sends numbers on to the job's server.
+    fn send_to_server(&mut self, job: &Job, arrival: Arrival, marks: Marks) {
+        let Arrival { fragment, lanes, plane } = arrival;
+        let fragment = Fragment { kind: Kind::Partial, marks: fragment.marks.with(marks), ..fragment };
+        // A worker's own packet keeps its source; what a switch makes comes from near the server, which nobody looks at.
+        let source = match fragment.sender {
+            Fragment::SWITCH => job.server().near(),
+            worker => job.workers().get(usize::from(worker)).copied().unwrap_or(job.server()),
+        };
+        self.send(job.packet(source, job.server(), plane, fragment), lanes);
+    }
+
+    /// The header of what a slot holds: all of it is the slot's own, nothing is that of the packet which made it leave.
+    fn header(slot: &Slot, at: u32, slots: u32, kind: Kind, marks: Marks) -> Fragment {
+        let marks = marks.with_if(slot.level, Marks::LEVEL).with_if(slot.congested, Marks::CONGESTED);
+        let away = if slot.level { slots - slots / 2 } else { 0 };
+        Fragment {
+            kind,
+            marks,
+            priority: slot.priority.max(1),
+            job: slot.job(),
+            fan_in: if slot.level { [slot.fan_in_other, slot.fan_in] } else { [slot.fan_in, slot.fan_in_other] },
+            number: slot.number(),
+            workers: if slot.level { 0 } else { slot.bitmap },
+            racks: if slot.level { slot.bitmap } else { slot.racks },
+            slot: (at + away) % slots,
+            watermark: 0,
+            lanes: slot.lanes,
+            sender: Fragment::SWITCH,
+        }
+    }
+
+    /// Gives out what a slot holds to its own job's server.
+    fn give_out(&mut self, at: u32, kind: Kind, marks: Marks, plane: u8) {
+        let slot = *self.pool.slot(at);
+        let Some(job) = self.jobs.get(slot.job()).map(Arc::clone) else { return };
+        let fragment = EsaProgram::header(&slot, at, self.pool.len(), kind, marks);
+        self.send(job.packet(job.server().near(), job.server(), plane, fragment), Lanes::Register(at));
+    }
+
+    fn install(&mut self, now: Time, at: u32, arrival: &Arrival) {
+        let Fragment { marks, priority, job, fan_in, number, workers, racks, lanes, .. } = arrival.fragment;
+        let level = marks.has(Marks::LEVEL);
+        let slot = Slot {
+            key: tag(job, number),
+            bitmap: if level { racks } else { workers },
+            racks,
+            fan_in: fan_in[usize::from(level)],
+            fan_in_other: fan_in[usize::from(!level)],
+            priority,
+            level,
+            congested: marks.has(Marks::CONGESTED),
+            lanes,
+            ..Slot::default()
+        };
+        self.pool.install(now, at, slot);
+        self.acts.push_back(Act::Store { to: at, from: arrival.lanes });
+    }
+
+    fn handle_data(&mut self, now: Time, job: &Arc<Job>, arrival: Arrival) {
+        let fragment = arrival.fragment;
+        let at = slot_of(&fragment, self.pool.len());
+        if fragment.priority == 0 {
+            // Priority 0 is that of empty slots.
+            self.pool.counts(fragment.job).odd += 1;
+            return;
+        }
+        if fragment.marks.has(Marks::BYPASS) || fragment.marks.has(Marks::FLOAT) || fragment.marks.has(Marks::RESEND) {
+            return self.send_to_server(job, arrival, Marks::NONE);
+        }
+        let level = fragment.marks.has(Marks::LEVEL);
+        let bits = if level { fragment.racks } else { fragment.workers };
+        let slot = *self.pool.slot(at);
+        if slot.key == tag(fragment.job, fragment.number) && slot.level == level {
+            if slot.fan_in != fragment.fan_in[usize::from(level)] || slot.lanes != fragment.lanes {
+                self.pool.counts(fragment.job).odd += 1;
+                return self.send_to_server(job, arrival, Marks::NONE);
+            }
+            if slot.bitmap & bits != 0 {
+                self.pool.counts(fragment.job).duplicates += 1;
+                return;
+            }
+            self.pool.touch(now, at);
+            let slot = self.pool.slot_mut(at);
+            slot.bitmap |= bits;
+            slot.congested |= fragment.marks.has(Marks::CONGESTED);
+            if self.settings.refresh == Refresh::Highest {
+                slot.priority = slot.priority.max(fragment.priority);
+            }
+            self.acts.push_back(Act::Add { to: at, from: arrival.lanes });
+        } else if slot.key == 0 {
+            self.install(now, at, &arrival);
+        } else if fragment.priority > slot.priority {
+            self.pool.counts(fragment.job).preemptions += 1;
+            self.pool.counts(slot.job()).evicted += 1;
+            self.give_out(at, Kind::Partial, Marks::EVICTED, arrival.plane);
+            self.pool.clear(now, at);
+            self.install(now, at, &arrival);
+        } else {
+            self.age(now, at);
+            self.pool.counts(fragment.job).refused += 1;
+            return self.send_to_server(job, arrival, Marks::COLLIDED);
+        }
+        if self.pool.slot(at).is_full() {
+            self.complete(now, job, at, arrival.plane);
+        }
+    }
+
+    /// A holder whose slot another fragment wanted loses priority.
+    fn age(&mut self, now: Time, at: u32) {
+        let slot = self.pool.slot_mut(at);
+        let halves = match self.settings.aging {
+            Aging::Halve => true,
+            Aging::HalfPer(rtt) => slot.aged == Time::ZERO || now.since(slot.aged) >= rtt,
+            Aging::Off => false,
+        };
+        if halves && slot.priority > 0 {
+            slot.priority >>= 1;
+            slot.aged = now;
+            let (job, decayed) = (slot.job(), slot.priority == 0);
+            self.pool.counts(job).decayed += u64::from(decayed);
+        }
+    }
+
+    /// A slot has everybody.
+    fn complete(&mut self, now: Time, job: &Arc<Job>, at: u32, plane: u8) {
+        let slot = *self.pool.slot(at);
+        if !slot.level && slot.fan_in_other > 1 {
+            // The rack is complete: its sum goes to the switch that adds racks, with the rack's bit.
+            let header = EsaProgram::header(&slot, at, self.pool.len(), Kind::Data, Marks::LEVEL);
+            let fragment = Fragment { workers: 0, ..header };
+            let counts = self.pool.counts(slot.job());
+            counts.merged += u64::from(slot.fan_in);
+            self.pool.clear(now, at);
+            if self.jobs.adds(job, &fragment) {
+                return self.handle_data(now, job, Arrival { fragment, lanes: Lanes::Register(at), plane });
+            }
+            return self.send(job.packet(job.server().near(), job.server(), plane, fragment), Lanes::Register(at));
+        }
+        let counts = self.pool.counts(slot.job());
+        counts.completed += 1;
+        counts.merged += if slot.level { 0 } else { u64::from(slot.fan_in) };
+        match self.settings.results {
+            ResultPath::Direct => {
+                self.send_result(job, &slot, at, plane);
+                self.pool.clear(now, at);
+            }
+            ResultPath::ViaServerFree => {
+                self.give_out(at, Kind::Partial, Marks::NONE, plane);
+                self.pool.clear(now, at);
+            }
+            ResultPath::ViaServer => self.give_out(at, Kind::Partial, Marks::NONE, plane),
+        }
+    }
+
+    /// Sends the sum of all workers to those who are to have it.
+    fn send_result(&mut self, job: &Arc<Job>, slot: &Slot, at: u32, plane: u8) {
+        let header = EsaProgram::header(slot, at, self.pool.len(), Kind::Result, Marks::NONE);
+        let fragment = Fragment { marks: header.marks.without(Marks::LEVEL), ..header };
+        send_to_owners(job, fragment, plane, Lanes::Register(at), &mut |act| self.acts.push_back(act));
+    }
+
+    fn handle_flush(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, plane: u8) {
+        let at = slot_of(&fragment, self.pool.len());
+        let slot = self.pool.slot(at);
+        let level = fragment.marks.has(Marks::LEVEL);
+        if slot.key == tag(fragment.job, fragment.number) && slot.level == level {
+            self.give_out(at, Kind::Flushed, Marks::NONE, plane);
+            self.pool.clear(now, at);
+        } else {
+            let marks = Marks::NONE.with_if(level, Marks::LEVEL);
+            let miss = Fragment { kind: Kind::FlushMiss, marks, sender: Fragment::SWITCH, lanes: 0, ..fragment };
+            self.send(job.packet(job.server().near(), job.server(), plane, miss), Lanes::None);
+        }
+    }
+
+    /// A result passes: what is left of its key here is of no use any more.
+    fn forget(&mut self, now: Time, fragment: &Fragment) {
+        for marks in [Marks::NONE, Marks::LEVEL] {
+            let level = marks == Marks::LEVEL;
+            let at = slot_of(&Fragment { marks, ..*fragment }, self.pool.len());
+            let slot = self.pool.slot(at);
+            if slot.key == tag(fragment.job, fragment.number) && slot.level == level {
+                self.pool.clear(now, at);
+            }
+        }
+    }
+}
+
+/// Sends a result to all workers of its job, or to its owner and word of it to the others.
+pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: Lanes, send: &mut impl FnMut(Act)) {
+    let group = HostId::group(job.shape.group);
+    let source = job.server().near();
+    let owner = key_of(fragment.number, job.shape.first).and_then(|key| job.owner(key));
+    let Some(owner) = owner else {
+        return send(Act::Send { packet: job.packet(source, group, plane, fragment), lanes });
+    };
+    let host = job.workers()[usize::from(owner)];
+    send(Act::Send { packet: job.packet(source, host, plane, fragment), lanes });
+    let credit = Fragment { kind: Kind::Credit, lanes: 0, ..fragment };
+    send(Act::Send { packet: job.packet(source, group, plane, credit), lanes: Lanes::None });
+}
+
+impl Program for EsaProgram {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        let Some(job) = self.jobs.get(fragment.job).map(Arc::clone) else {
+            return Fate::Consume;
+        };
+        let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
+        let fragment = Fragment { marks, ..fragment };
+        let plane = packet.path.port();
+        match fragment.kind {
+            Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
+            Kind::Data if self.jobs.adds(&job, &fragment) => {
+                if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
+                    self.handle_data(now, &job, Arrival { fragment, lanes: Lanes::Incoming, plane });
+                } else {
+                    self.pool.counts(fragment.job).odd += 1;
+                }
+                Fate::Consume
+            }
+            Kind::Flush if self.jobs.adds(&job, &fragment) => {
+                self.handle_flush(now, &job, fragment, plane);
+                Fate::Consume
+            }
+            Kind::Result | Kind::Credit => {
+                self.forget(now, &fragment);
+                Fate::Forward
+            }
+            _ => Fate::Forward,
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.pool.count(now, into);
+    }
+
+    fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
+        self.pool.occupancy()
+    }
+}

@@ -1,0 +1,62 @@
+#![doc = include_str!("../README.md")]
+
+pub mod aggregation;
+pub mod atp;
+pub mod esa;
+pub mod job;
+mod pool;
+pub mod priority;
+pub mod seat;
+pub mod self_clocked;
+pub mod server;
+pub mod settings;
+pub mod switchml;
+pub mod training;
+pub mod who;
+pub mod window;
+pub mod worker;
+
+pub use aggregation::{Aggregation, Settings};
+pub use atp::AtpProgram;
+pub use esa::EsaProgram;
+pub use job::{Index, Job, JobError, Rack, Shape, Sharing};
+pub use priority::{Policy, Priorities};
+pub use seat::{Seat, ServerPace};
+pub use self_clocked::{Exponents, SelfClocked};
+pub use server::{Rules, Server};
+pub use settings::{Aging, Esa, Refresh, ResultPath, System};
+pub use switchml::SwitchMlProgram;
+pub use training::{AnyWorker, Layer, Plan, Training};
+pub use who::Who;
+pub use worker::{Recovery, Worker, WorkerSettings};
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{Index, Shape, Sharing};
+    use strandway_fabric::Topology;
+    use strandway_fabric::topology::{Level, Shape as Fabric};
+    use strandway_proto::units::{Rate, Span};
+
+    /// Hosts below leaves of this many.
+    pub(crate) fn flat(hosts: u32, hosts_per_leaf: u32) -> Topology {
+        let fabric = Fabric { hosts, planes: 1, hosts_per_leaf, spines: 1, leaf_bundle: 1, pods: None };
+        let level = Level { rate: Rate::from_gbps(100), latency: Span::from_ns(500) };
+        Topology::new(fabric, [level; 3], [Span::ZERO; 3]).expect("a valid fabric")
+    }
+
+    pub(crate) fn shape(number: u16) -> Shape {
+        Shape {
+            number,
+            group: 0,
+            lanes: 62,
+            data_bytes: 330,
+            control_bytes: 84,
+            window: 8,
+            slots: 64,
+            index: Index::List,
+            sharing: Sharing::All,
+            first: 0,
+            rtt: Span::from_us(10),
+        }
+    }
+}

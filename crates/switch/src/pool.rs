@@ -1,0 +1,227 @@
+//! The slots of a switch: what is added where, how long slots are held, and by whom.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use strandway_proto::aggregate::Counts;
+use strandway_proto::units::{Span, Time};
+
+/// A slot. Its numbers are the register of the same number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    /// The job in the upper half, the number on the wire in the lower one; 0 if it is empty.
+    pub(crate) key: u64,
+    /// Who is in it: workers of the rack, or racks.
+    pub(crate) bitmap: u32,
+    /// How many are to be in it.
+    pub(crate) fan_in: u8,
+    pub(crate) priority: u8,
+    /// It adds racks rather than workers.
+    pub(crate) level: bool,
+    pub(crate) congested: bool,
+    pub(crate) lanes: u16,
+    /// The other fan-in that fragments of the key carry.
+    pub(crate) fan_in_other: u8,
+    /// Who is in its racks: for the header of what leaves.
+    pub(crate) racks: u32,
+    pub(crate) since: Time,
+    pub(crate) touched: Time,
+    /// When its priority was last halved.
+    pub(crate) aged: Time,
+}
+
+/// Times aside: two slots that will do the same are the same.
+impl PartialEq for Slot {
+    fn eq(&self, other: &Slot) -> bool {
+        self.state() == other.state()
+    }
+}
+
+impl Eq for Slot {}
+
+impl Hash for Slot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.state().hash(state);
+    }
+}
+
+impl Slot {
+    fn state(&self) -> (u64, u32, u32, [u8; 3], [bool; 2], u16) {
+        let Slot { key, bitmap, racks, fan_in, fan_in_other, priority, level, congested, lanes, .. } = *self;
+        (key, bitmap, racks, [fan_in, fan_in_other, priority], [level, congested], lanes)
+    }
+
+    pub(crate) fn job(&self) -> u16 {
+        (self.key >> 32) as u16
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.key as u32
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bitmap.count_ones() >= u32::from(self.fan_in)
+    }
+}
+
+/// A key as slots hold it.
+pub(crate) fn tag(job: u16, number: u32) -> u64 {
+    u64::from(job) << 32 | u64::from(number)
+}
+
+/// How many slots a job holds, and how many it held.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    now: u32,
+    since: Time,
+    /// Slots times picoseconds, by interval.
+    bins: Vec<u128>,
+}
+
+/// All slots of a switch.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    slots: Vec<Slot>,
+    counts: BTreeMap<u16, Counts>,
+    held: BTreeMap<u16, Held>,
+    /// Slots without news for longer count as idle.
+    rtt: Span,
+    every: Span,
+}
+
+impl PartialEq for Pool {
+    fn eq(&self, other: &Pool) -> bool {
+        self.slots == other.slots
+    }
+}
+
+impl Eq for Pool {}
+
+impl Hash for Pool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.slots.hash(state);
+    }
+}
+
+impl Pool {
+    /// So many empty slots. `every` is the interval of the picture of who holds them; zero for none.
+    pub(crate) fn new(slots: u32, rtt: Span, every: Span) -> Pool {
+        let (counts, held) = (BTreeMap::new(), BTreeMap::new());
+        Pool { slots: vec![Slot::default(); slots.max(1) as usize], counts, held, rtt, every }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub(crate) fn slot(&self, at: u32) -> &Slot {
+        &self.slots[at as usize]
+    }
+
+    /// A slot to be changed. Its key changes by `install` and `clear` only.
+    pub(crate) fn slot_mut(&mut self, at: u32) -> &mut Slot {
+        &mut self.slots[at as usize]
+    }
+
+    pub(crate) fn counts(&mut self, job: u16) -> &mut Counts {
+        self.counts.entry(job).or_default()
+    }
+
+    /// A fragment joined a slot.
+    pub(crate) fn touch(&mut self, now: Time, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        let gap = now.since(slot.touched);
+        slot.touched = now;
+        let job = slot.job();
+        if gap > self.rtt {
+            self.counts.entry(job).or_default().idle_time += u128::from(gap.0 - self.rtt.0);
+        }
+    }
+
+    /// A fragment begins a slot, which is empty.
+    pub(crate) fn install(&mut self, now: Time, at: u32, slot: Slot) {
+        debug_assert_eq!(self.slots[at as usize].key, 0, "slot {at} is empty");
+        self.hold(now, slot.job(), 1);
+        self.slots[at as usize] = Slot { since: now, touched: now, ..slot };
+    }
+
+    /// Empties a slot.
+    pub(crate) fn clear(&mut self, now: Time, at: u32) {
+        let slot = self.slots[at as usize];
+        if slot.key == 0 {
+            return;
+        }
+        self.touch(now, at);
+        self.counts.entry(slot.job()).or_default().slot_time += u128::from(now.since(slot.since).0);
+        self.hold(now, slot.job(), -1);
+        self.slots[at as usize] = Slot::default();
+    }
+
+    fn hold(&mut self, now: Time, job: u16, change: i32) {
+        let every = self.every;
+        let held = self.held.entry(job).or_default();
+        held.accrue(now, every);
+        held.now = held.now.saturating_add_signed(change);
+    }
+
+    /// Adds what was counted until `now`.
+    pub(crate) fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        for (&job, counts) in &self.counts {
+            into.entry(job).or_default().add(counts);
+        }
+        for slot in self.slots.iter().filter(|slot| slot.key != 0) {
+            let counts = into.entry(slot.job()).or_default();
+            counts.slot_time += u128::from(now.since(slot.since).0);
+            counts.idle_time += u128::from(now.since(slot.touched).0.saturating_sub(self.rtt.0));
+        }
+    }
+
+    /// The share of all slots that each job held on average, by interval.
+    pub(crate) fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
+        let whole = self.every.0 as f64 * self.slots.len() as f64;
+        let share = |held: &Held| held.bins.iter().map(|&area| area as f64 / whole).collect();
+        self.held.iter().map(|(&job, held)| (job, share(held))).collect()
+    }
+}
+
+impl Held {
+    fn accrue(&mut self, now: Time, every: Span) {
+        if every == Span::ZERO || self.now == 0 {
+            self.since = now;
+            return;
+        }
+        while self.since < now {
+            let bin = self.since.0 / every.0;
+            let end = Time((bin + 1) * every.0).min(now);
+            let bin = bin as usize;
+            if bin >= self.bins.len() {
+                self.bins.resize(bin + 1, 0);
+            }
+            self.bins[bin] += u128::from(end.since(self.since).0) * u128::from(self.now);
+            self.since = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_counted_over_time_by_job() {
+        let mut pool = Pool::new(4, Span(10), Span(100));
+        let of = |job| Slot { key: tag(job, 1), fan_in: 2, bitmap: 1, ..Slot::default() };
+        pool.install(Time(50), 0, of(1));
+        pool.install(Time(100), 1, of(1));
+        pool.install(Time(150), 2, of(2));
+        pool.touch(Time(70), 0);
+        pool.clear(Time(250), 0);
+        pool.clear(Time(250), 1);
+        pool.clear(Time(300), 2);
+        let mut counts = BTreeMap::new();
+        pool.count(Time(400), &mut counts);
+        assert_eq!((counts[&1].slot_time, counts[&2].slot_time), (350, 150));
+        // Twenty less ten, 180 less ten; 150 less ten.
+        assert_eq!(counts[&1].idle_time, 10 + 170 + 140);
+        assert_eq!(pool.occupancy(), [(1, vec![0.125, 0.5, 0.25]), (2, vec![0.0, 0.125, 0.25])]);
+    }
+}

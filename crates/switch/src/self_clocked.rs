@@ -1,0 +1,217 @@
+//! A worker of SwitchML: one fragment per slot under way, and each result releases the next one of its slot.
+//!
+//! Packets are numbered over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's versions alternate.
+//! With exponents each round (an iteration) has one more packet per slot: packet `j` of a round carries the exponents of block `j` and the
+//! numbers of block `j - s` (ESA sheet, section 11.1).
+
+use crate::job::Job;
+use crate::switchml::{VERSION, exponents, exponents_of};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::units::{Span, Time};
+
+/// The exponents of the blocks of one round, agreed upon ahead of their numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exponents {
+    /// Blocks in a round.
+    pub per_round: u64,
+    /// This worker's, block by block; of blocks beyond the end they are zero.
+    pub own: Vec<[i8; 2]>,
+}
+
+/// One worker.
+#[derive(Clone, Debug)]
+pub struct SelfClocked {
+    job: Arc<Job>,
+    worker: u16,
+    timeout: Span,
+    exponents: Option<Exponents>,
+    /// The largest exponents of all workers, by block, as far as known.
+    agreed: BTreeMap<u64, [i8; 2]>,
+    /// Of each slot: the packet that is under way or comes next, and whether it is under way.
+    turns: Vec<(u64, bool)>,
+    /// Keys below this one exist.
+    produced: u64,
+    /// Results so far, of keys.
+    taken: u64,
+    /// Packets under way, in the order of their timers.
+    timers: VecDeque<(Time, u64)>,
+    acts: VecDeque<Act>,
+    counts: Counts,
+}
+
+impl PartialEq for SelfClocked {
+    fn eq(&self, other: &SelfClocked) -> bool {
+        (&self.turns, self.produced, self.taken) == (&other.turns, other.produced, other.taken)
+    }
+}
+
+impl Eq for SelfClocked {}
+
+impl Hash for SelfClocked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.turns, self.produced, self.taken).hash(state);
+    }
+}
+
+impl SelfClocked {
+    /// A worker at its beginning. The job's window is the number of its slots; `timeout` is how long a result is awaited.
+    pub fn new(job: &Arc<Job>, worker: u16, timeout: Span, exponents: Option<Exponents>) -> SelfClocked {
+        let slots = u64::from(job.shape.window);
+        SelfClocked {
+            job: Arc::clone(job),
+            worker,
+            timeout,
+            exponents,
+            agreed: BTreeMap::new(),
+            turns: (0..slots).map(|slot| (job.shape.first.next_multiple_of(2 * slots) + slot, false)).collect(),
+            produced: job.shape.first,
+            taken: job.shape.first,
+            timers: VecDeque::new(),
+            acts: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// All keys below `end` exist now.
+    pub fn produce(&mut self, now: Time, end: u64) {
+        self.produced = self.produced.max(end);
+        let mut ready: Vec<u64> = self.turns.iter().filter(|turn| !turn.1).map(|turn| turn.0).collect();
+        ready.sort_unstable();
+        ready.into_iter().for_each(|packet| self.send_if_ready(now, packet));
+    }
+
+    /// Is everything done that was produced?
+    pub fn is_done(&self) -> bool {
+        self.taken == self.produced
+    }
+
+    /// How many results have come, counted as keys are.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// The largest exponents of all workers for a key, if they are known.
+    pub fn agreed(&self, key: u64) -> Option<[i8; 2]> {
+        self.agreed.get(&key).copied()
+    }
+
+    fn slots(&self) -> u64 {
+        self.turns.len() as u64
+    }
+
+    /// The first packet of the job: a slot's first version is 0.
+    fn origin(&self) -> u64 {
+        self.job.shape.first.next_multiple_of(2 * self.slots())
+    }
+
+    /// The keys that a packet is about: whose numbers it carries, and whose exponents.
+    fn keys_of(&self, packet: u64) -> (Option<u64>, Option<u64>) {
+        let (first, at) = (self.job.shape.first, packet - self.origin());
+        let Some(Exponents { per_round, .. }) = self.exponents else { return (Some(first + at), None) };
+        let (round, j) = (at / (per_round + self.slots()), at % (per_round + self.slots()));
+        let begin = first + round * per_round;
+        (j.checked_sub(self.slots()).map(|block| begin + block), (j < per_round).then_some(begin + j))
+    }
+
+    fn send_if_ready(&mut self, now: Time, packet: u64) {
+        let slot = (packet % self.slots()) as usize;
+        let (numbers, expo) = self.keys_of(packet);
+        let ready = numbers.max(expo).is_some_and(|key| key < self.produced);
+        if self.turns[slot] == (packet, false) && ready {
+            self.turns[slot].1 = true;
+            self.counts.sent += 1;
+            self.send(now, packet, Marks::NONE);
+        }
+    }
+
+    fn send(&mut self, now: Time, packet: u64, marks: Marks) {
+        let (rack, bit) = self.job.place(self.worker);
+        let (numbers, expo) = self.keys_of(packet);
+        let slots = self.slots();
+        let version = if packet / slots % 2 == 1 { VERSION } else { 0 };
+        let own = |key: u64| {
+            let all = self.exponents.as_ref()?;
+            all.own.get((key - self.job.shape.first) as usize).copied()
+        };
+        let fragment = Fragment {
+            marks,
+            fan_in: self.job.fan_in(usize::from(rack), numbers.or(expo).unwrap_or(0)),
+            number: number_of(packet),
+            workers: 1 << bit,
+            racks: 1 << rack,
+            slot: (packet % slots) as u32 | version,
+            watermark: exponents(expo.and_then(own).unwrap_or_default()),
+            sender: self.worker,
+            lanes: if numbers.is_some() { self.job.shape.lanes } else { 0 },
+            ..self.job.fragment(Kind::Data, 0)
+        };
+        let host = self.job.workers()[usize::from(self.worker)];
+        let plane = self.job.plane(packet % slots);
+        let out = self.job.packet(host, self.job.server(), plane, fragment);
+        self.acts.push_back(Act::Send { packet: out, lanes: numbers.map_or(Lanes::None, Lanes::Own) });
+        self.timers.push_back((now + self.timeout, packet));
+    }
+}
+
+impl Program for SelfClocked {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        if fragment.job != self.job.shape.number || fragment.kind != Kind::Result {
+            return Fate::Forward;
+        }
+        let slot = (fragment.slot & !VERSION) as usize;
+        let Some(&(turn, under_way)) = self.turns.get(slot) else { return Fate::Consume };
+        if packet.flags.has(Flags::TRIMMED) || !under_way || key_of(fragment.number, turn) != Some(turn) {
+            self.counts.late_results += 1;
+            return Fate::Consume;
+        }
+        let (numbers, expo) = self.keys_of(turn);
+        if let Some(key) = expo {
+            self.agreed.insert(key, exponents_of(fragment.watermark));
+        }
+        if let Some(key) = numbers {
+            self.acts.push_back(Act::Take { key, here: true });
+            self.taken += 1;
+            self.agreed.remove(&key);
+        }
+        let next = turn + self.slots();
+        self.turns[slot] = (next, false);
+        self.send_if_ready(now, next);
+        Fate::Consume
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(&(at, packet)) = self.timers.front() {
+            let live = self.turns[(packet % self.slots()) as usize] == (packet, true);
+            if live && at > now {
+                return;
+            }
+            self.timers.pop_front();
+            if live {
+                self.counts.resent += 1;
+                self.send(now, packet, Marks::RESEND);
+            }
+        }
+    }
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        if self.turns.iter().all(|turn| !turn.1) {
+            return Time::NEVER;
+        }
+        self.timers.front().map_or(Time::NEVER, |timer| timer.0)
+    }
+
+    fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
+        into.entry(self.job.shape.number).or_default().add(&self.counts);
+    }
+}

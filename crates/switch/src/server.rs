@@ -1,0 +1,667 @@
+//! The parameter server of a job: it adds what switches did not, and tells results to those who lack them.
+//!
+//! ATP's server throws away what overlaps with what it has; ours for ESA keeps the parts and chooses those that cover everybody once (ESA
+//! sheet, section 6). Numbers are in registers, which the world has.
+
+mod cover;
+mod entry;
+
+use crate::esa::send_to_owners;
+use crate::job::Job;
+use crate::who::Who;
+use cover::cover;
+use entry::{Entry, Flushing, Part};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::units::{Span, Time};
+
+/// How a server puts parts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// Parts that overlap are alternatives; what is missing is asked for. Ours, for ESA.
+    Cover {
+        /// Ask the switches for what they hold of a key of which a part is here, without waiting for a worker to remind. Off for the
+        /// comparison with ATP only.
+        flush_timer: bool,
+    },
+    /// A part that overlaps with what is here is thrown away. ATP.
+    Discard {
+        /// After a collision, give the key's place in the list another slot.
+        readdress: bool,
+    },
+}
+
+/// The longest time between two questions about a key without a worker that waits, and how often one is asked. Ours.
+const FLUSH_MAX: Span = Span::from_ms(1);
+const FLUSHES_MAX: u32 = 16;
+
+/// Packets between two looks at who is how far.
+const LOOK_EVERY: u32 = 64;
+
+/// How long to wait before the next question about a key: twice as long each time, from two round trips on.
+fn patience(before: Span, rtt: Span) -> Span {
+    (before * 2).min(FLUSH_MAX).max(rtt * 2)
+}
+
+/// The server of one job.
+#[derive(Clone, Debug)]
+pub struct Server {
+    job: Arc<Job>,
+    rules: Rules,
+    entries: BTreeMap<u64, Entry>,
+    /// Registers that are free, and how many there are.
+    free: Vec<u32>,
+    registers: u32,
+    /// Of each worker: all keys below are done there.
+    watermarks: Vec<u64>,
+    /// The lowest of these, as far as was looked.
+    watermark: u64,
+    since_look: u32,
+    /// The highest key that was heard of.
+    highest: u64,
+    timers: BTreeSet<(Time, u64)>,
+    /// ATP: slots that the list could have, in random order, and which place of the list has which.
+    spare: Vec<u32>,
+    list: Vec<u32>,
+    acts: VecDeque<Act>,
+    counts: Counts,
+}
+
+impl PartialEq for Server {
+    fn eq(&self, other: &Server) -> bool {
+        (&self.entries, &self.watermarks, &self.list) == (&other.entries, &other.watermarks, &other.list)
+    }
+}
+
+impl Eq for Server {}
+
+impl Hash for Server {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.entries, &self.watermarks, &self.list).hash(state);
+    }
+}
+
+impl Server {
+    /// A server that has heard nothing. `seed` orders the slots that it gives after collisions.
+    pub fn new(job: &Arc<Job>, rules: Rules, seed: u64) -> Server {
+        let first = job.shape.first;
+        let list = job.list().to_vec();
+        let mut spare = Vec::new();
+        if rules == (Rules::Discard { readdress: true }) {
+            let used: BTreeSet<u32> = list.iter().copied().collect();
+            spare = (0..job.shape.slots).filter(|slot| !used.contains(slot)).collect();
+            Random::new(seed, StreamKind::Switch, u64::from(job.shape.number) << 32).shuffle(&mut spare);
+        }
+        Server {
+            job: Arc::clone(job),
+            rules,
+            entries: BTreeMap::new(),
+            free: Vec::new(),
+            registers: 0,
+            watermarks: vec![first; job.workers().len()],
+            watermark: first,
+            since_look: 0,
+            highest: first,
+            timers: BTreeSet::new(),
+            spare,
+            list,
+            acts: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Is a packet of this kind for servers?
+    pub const fn hears(kind: Kind) -> bool {
+        !matches!(kind, Kind::Result | Kind::Credit | Kind::Solicit | Kind::Hold | Kind::Flush)
+    }
+
+    /// Keys that it keeps something of.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets everything: a server that starts again. Workers still have what it takes.
+    pub fn restart(&mut self) {
+        let first = self.job.shape.first;
+        self.entries.clear();
+        self.timers.clear();
+        self.free.clear();
+        self.registers = 0;
+        self.watermarks.fill(first);
+        self.watermark = first;
+    }
+
+    /// Forgets the results of keys below this one that nobody asks for: to bound memory. Safe, since workers keep results.
+    pub fn forget_below(&mut self, end: u64) {
+        let keys: Vec<u64> = self.entries.range(..end).filter(|(_, e)| e.done.is_some()).map(|(&key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.drop_entry(key));
+    }
+
+    fn register(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.registers += 1;
+            self.registers - 1
+        })
+    }
+
+    fn send(&mut self, packet: Packet, lanes: Lanes) {
+        self.acts.push_back(Act::Send { packet, lanes });
+    }
+
+    /// A word about a key to one worker.
+    fn say(&mut self, key: u64, kind: Kind, worker: u16, marks: Marks) {
+        let fragment = Fragment { marks: marks.with(Marks::FROM_SERVER), ..self.header(kind, key) };
+        let host = self.job.workers()[usize::from(worker)];
+        let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
+        self.send(packet, Lanes::None);
+    }
+
+    fn header(&self, kind: Kind, key: u64) -> Fragment {
+        let slot = match self.job.shape.index {
+            crate::job::Index::List => self.list[(key % self.list.len() as u64) as usize],
+            crate::job::Index::PerKey => self.job.slot(key),
+        };
+        let slot = self.entries.get(&key).and_then(|entry| entry.slot).unwrap_or(slot);
+        let watermark = match self.rules {
+            Rules::Cover { .. } => number_of(self.watermark),
+            Rules::Discard { .. } => 0,
+        };
+        Fragment { slot, watermark, ..self.job.fragment(kind, key) }
+    }
+
+    fn drop_entry(&mut self, key: u64) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.free.extend(entry.registers());
+            if let Some(at) = entry.timer {
+                self.timers.remove(&(at, key));
+            }
+        }
+    }
+
+    fn arm(&mut self, key: u64, at: Time) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            if let Some(old) = entry.timer.replace(at) {
+                self.timers.remove(&(old, key));
+            }
+            self.timers.insert((at, key));
+        }
+    }
+
+    fn disarm(&mut self, key: u64) {
+        if let Some(old) = self.entries.get_mut(&key).and_then(|entry| entry.timer.take()) {
+            self.timers.remove(&(old, key));
+        }
+    }
+
+    /// Where a worker stands at least: it told so, or it sent a key, which it does within a window of the lowest that is not done.
+    fn note_progress(&mut self, fragment: &Fragment, key: u64, who: Option<&Who>) {
+        self.highest = self.highest.max(key);
+        if let Some(mark) = self.watermarks.get_mut(usize::from(fragment.sender))
+            && fragment.watermark != 0
+            && let Some(told) = key_of(fragment.watermark, self.highest)
+        {
+            *mark = (*mark).max(told);
+        }
+        if let Some(who) = who {
+            let reached = (key + 1).saturating_sub(u64::from(self.job.shape.window));
+            for (worker, mark) in self.watermarks.iter_mut().enumerate() {
+                if who.has(self.job.place(worker as u16)) {
+                    *mark = (*mark).max(reached);
+                }
+            }
+        }
+        self.since_look += 1;
+        if self.since_look >= LOOK_EVERY || fragment.kind == Kind::Watermark {
+            self.since_look = 0;
+            self.watermark = self.watermarks.iter().copied().min().unwrap_or(0).max(self.watermark);
+            while let Some((&key, _)) = self.entries.first_key_value().filter(|(key, _)| **key < self.watermark) {
+                self.drop_entry(key);
+            }
+        }
+    }
+
+    /// A sum, or a single fragment, has come.
+    fn handle_part(&mut self, now: Time, packet: &Packet, fragment: Fragment) {
+        let Some(key) = key_of(fragment.number, self.highest) else { return };
+        let Some(who) = self.job.who(&fragment, key) else {
+            self.counts.odd += 1;
+            return;
+        };
+        self.counts.server_packets += 1;
+        self.counts.server_bytes += u64::from(packet.size);
+        self.note_progress(&fragment, key, Some(&who));
+        if key < self.watermark {
+            return;
+        }
+        let marked = fragment.marks.has(Marks::CONGESTED) || packet.flags.has(Flags::CE);
+        let entry = self.entries.entry(key).or_default();
+        entry.congested |= marked;
+        entry.collided |= fragment.marks.has(Marks::COLLIDED);
+        entry.slot.get_or_insert(fragment.slot);
+        if entry.done.is_some() {
+            // ATP: who sends again lacks the result.
+            if matches!(self.rules, Rules::Discard { .. }) && fragment.marks.has(Marks::RESEND) {
+                self.answer(key, fragment.sender);
+            }
+            return;
+        }
+        if fragment.marks.has(Marks::FLOAT) {
+            return self.handle_float(now, key, &fragment, &who);
+        }
+        if entry.floats.is_some() {
+            if fragment.marks.has(Marks::RESEND) {
+                self.solicit_floats(now, key);
+            }
+            return;
+        }
+        match self.rules {
+            Rules::Cover { .. } => self.cover_with(now, key, &fragment, who),
+            Rules::Discard { .. } => self.add_or_discard(now, key, who),
+        }
+    }
+
+    /// ATP: a part joins the sum if nobody of it is there yet.
+    fn add_or_discard(&mut self, now: Time, key: u64, who: Who) {
+        let all = self.job.all(key);
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        match entry.parts.first_mut() {
+            // A part of all overwrites.
+            _ if who == all => self.keep_part(key, who, true),
+            None => self.keep_part(key, who, true),
+            Some(part) if part.who.is_apart_from(&who) => {
+                part.who.join(&who);
+                let to = part.register;
+                self.acts.push_back(Act::Add { to, from: Lanes::Incoming });
+            }
+            Some(_) => self.counts.duplicates += 1,
+        }
+        if self.entries.get(&key).and_then(|entry| entry.parts.first()).is_some_and(|part| part.who == all) {
+            self.finish(now, key, &[0]);
+        }
+    }
+
+    /// Keeps a part, alone or beside others.
+    fn keep_part(&mut self, key: u64, who: Who, alone: bool) {
+        if alone && let Some(entry) = self.entries.get_mut(&key) {
+            self.free.extend(entry.parts.drain(..).map(|part| part.register));
+        }
+        let register = self.register();
+        self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.parts.push(Part { who, register });
+        }
+    }
+
+    /// ESA: a part is kept beside the others, unless one of the same workers is there.
+    fn cover_with(&mut self, now: Time, key: u64, fragment: &Fragment, who: Who) {
+        let all = self.job.all(key);
+        let known = self.entries.get(&key).is_some_and(|entry| entry.parts.iter().any(|part| part.who == who));
+        if !known {
+            self.keep_part(key, who, false);
+            self.bound_parts(key);
+        }
+        let Some(entry) = self.entries.get(&key) else { return };
+        let (covered, chosen) = cover(&entry.parts, self.job.racks().len());
+        if covered == all {
+            return self.finish(now, key, &chosen);
+        }
+        if fragment.kind == Kind::Flushed {
+            return self.handle_flush_answer(now, key, fragment);
+        }
+        self.rearm(now, key);
+    }
+
+    /// More parts than workers and four: the smallest of several workers is thrown away.
+    fn bound_parts(&mut self, key: u64) {
+        let most = self.job.workers().len() + 4;
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.parts.len() > most) else { return };
+        let sums = entry.parts.iter().enumerate().filter(|(_, part)| part.who.count() > 1);
+        if let Some((smallest, _)) = sums.min_by_key(|(_, part)| part.who.count()) {
+            let part = entry.parts.remove(smallest);
+            self.free.push(part.register);
+        }
+    }
+
+    /// A key of which something is here is looked after in two round trips.
+    fn rearm(&mut self, now: Time, key: u64) {
+        if self.rules != (Rules::Cover { flush_timer: true }) {
+            return;
+        }
+        let rtt = self.job.shape.rtt;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.patience = rtt * 2;
+            entry.repeats = 0;
+            self.arm(key, now + rtt * 2);
+        }
+    }
+
+    /// Everybody is in the chosen parts of a key.
+    fn finish(&mut self, _now: Time, key: u64, chosen: &[usize]) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let sum = entry.parts[chosen[0]].register;
+        for &part in &chosen[1..] {
+            self.acts.push_back(Act::Add { to: sum, from: Lanes::Register(entry.parts[part].register) });
+        }
+        self.free.extend(entry.parts.drain(..).map(|part| part.register).filter(|&register| register != sum));
+        entry.done = Some(sum);
+        self.tell_result(key);
+    }
+
+    /// Sends a key's result to all, and forgets what it took.
+    fn tell_result(&mut self, key: u64) {
+        self.disarm(key);
+        self.counts.server_completed += 1;
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        entry.askers.clear();
+        entry.flushing = Flushing::No;
+        let collided = entry.collided;
+        let fragment = self.result_of(key);
+        let given = if collided { self.readdress(key) } else { None };
+        let fragment = Fragment { watermark: given.map_or(fragment.watermark, |slot| slot + 1), ..fragment };
+        let Some(done) = self.entries.get(&key).and_then(|entry| entry.done) else { return };
+        let plane = self.job.plane(key);
+        let job = Arc::clone(&self.job);
+        send_to_owners(&job, fragment, plane, Lanes::Register(done), &mut |act| self.acts.push_back(act));
+    }
+
+    /// The header of a result, without news of another slot.
+    fn result_of(&self, key: u64) -> Fragment {
+        let entry = self.entries.get(&key);
+        let marks = Marks::FROM_SERVER
+            .with_if(entry.is_some_and(|entry| entry.congested), Marks::CONGESTED)
+            .with_if(entry.is_some_and(|entry| entry.floats.is_some()), Marks::FLOAT);
+        Fragment { marks, ..self.header(Kind::Result, key) }
+    }
+
+    /// ATP: a key collided, so that its place in the list gets another slot.
+    fn readdress(&mut self, key: u64) -> Option<u32> {
+        if self.rules != (Rules::Discard { readdress: true }) || self.spare.is_empty() {
+            return None;
+        }
+        let place = (key % self.list.len() as u64) as usize;
+        let new = self.spare.remove(0);
+        self.spare.push(std::mem::replace(&mut self.list[place], new));
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.given = Some(new);
+        }
+        Some(new)
+    }
+
+    /// Tells one worker a key's result.
+    fn answer(&mut self, key: u64, worker: u16) {
+        let Some((done, given)) = self.entries.get(&key).and_then(|entry| Some((entry.done?, entry.given))) else {
+            return;
+        };
+        let Some(&host) = self.job.workers().get(usize::from(worker)) else { return };
+        let mut fragment = self.result_of(key);
+        let owned = self.job.owner(key).is_none_or(|owner| owner == worker);
+        if !owned {
+            fragment = Fragment { kind: Kind::Credit, lanes: 0, ..fragment };
+        }
+        let fragment = Fragment { watermark: given.map_or(fragment.watermark, |slot| slot + 1), ..fragment };
+        let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
+        self.send(packet, if owned { Lanes::Register(done) } else { Lanes::None });
+    }
+
+    /// A worker waits for a key.
+    fn handle_reminder(&mut self, now: Time, fragment: &Fragment, key: u64) {
+        let worker = fragment.sender;
+        if usize::from(worker) >= self.job.workers().len() {
+            return;
+        }
+        let entry = self.entries.entry(key).or_default();
+        if entry.done.is_some() {
+            return self.answer(key, worker);
+        }
+        entry.slot.get_or_insert(fragment.slot);
+        entry.askers.insert(worker);
+        if entry.floats.is_some() {
+            return self.solicit_floats(now, key);
+        }
+        self.flush(now, key);
+    }
+
+    /// Asks the switches for what they hold of a key: first where racks are added, then the racks that are not complete.
+    fn flush(&mut self, now: Time, key: u64) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        entry.patience = patience(entry.patience, self.job.shape.rtt);
+        let (at, flushing) = (now + entry.patience, entry.flushing);
+        self.arm(key, at);
+        match flushing {
+            // Those that have not answered are asked again; the answers of the others still hold.
+            Flushing::Racks(waiting) if waiting != 0 => self.ask_racks(key, waiting),
+            Flushing::No | Flushing::Racks(_) if self.job.racks().len() == 1 => self.flush_racks(now, key),
+            _ => {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.flushing = Flushing::All;
+                }
+                self.ask_switch(key, 0, Marks::LEVEL);
+            }
+        }
+    }
+
+    fn flush_racks(&mut self, now: Time, key: u64) {
+        let all = self.job.all(key);
+        let racks = self.job.racks().len();
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let (covered, _) = cover(&entry.parts, racks);
+        let missing = (0..racks).filter(|&rack| covered.rack(rack) != all.rack(rack));
+        let missing = missing.fold(0u32, |bits, rack| bits | 1 << rack);
+        entry.flushing = Flushing::Racks(missing);
+        if missing == 0 {
+            return self.after_flush(now, key);
+        }
+        self.ask_racks(key, missing);
+    }
+
+    fn ask_racks(&mut self, key: u64, racks: u32) {
+        for rack in (0..self.job.racks().len()).filter(|rack| racks >> rack & 1 == 1) {
+            self.ask_switch(key, rack, Marks::NONE);
+        }
+    }
+
+    fn ask_switch(&mut self, key: u64, rack: usize, marks: Marks) {
+        self.counts.flushes += 1;
+        let marks = marks.with(Marks::FROM_SERVER);
+        let fragment = Fragment { marks, racks: 1 << rack, ..self.header(Kind::Flush, key) };
+        // It goes towards a worker of the rack; the switch takes it out.
+        let worker = self.job.racks()[rack].workers[0];
+        let host = self.job.workers()[usize::from(worker)];
+        let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
+        self.send(packet, Lanes::None);
+    }
+
+    /// A switch has given out what it held of a key, or held nothing.
+    fn handle_flush_answer(&mut self, now: Time, key: u64, fragment: &Fragment) {
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.done.is_none()) else { return };
+        match (entry.flushing, fragment.marks.has(Marks::LEVEL)) {
+            (Flushing::All, true) => self.flush_racks(now, key),
+            (Flushing::Racks(waiting), false) => {
+                let left = waiting & !fragment.racks;
+                entry.flushing = Flushing::Racks(left);
+                if left == 0 {
+                    entry.flushing = Flushing::No;
+                    self.after_flush(now, key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What switches held is here. What is still missing is asked for, if somebody waits.
+    fn after_flush(&mut self, _now: Time, key: u64) {
+        let racks = self.job.racks().len();
+        let all = self.job.all(key);
+        let Some(entry) = self.entries.get(&key) else { return };
+        if entry.askers.is_empty() {
+            return;
+        }
+        let (covered, _) = cover(&entry.parts, racks);
+        let askers: Vec<u16> = entry.askers.iter().copied().collect();
+        for worker in 0..self.job.workers().len() as u16 {
+            let place = self.job.place(worker);
+            if all.has(place) && !covered.has(place) {
+                self.counts.solicits += 1;
+                self.say(key, Kind::Solicit, worker, Marks::NONE);
+            }
+        }
+        for worker in askers {
+            if covered.has(self.job.place(worker)) {
+                self.say(key, Kind::Hold, worker, Marks::NONE);
+            }
+        }
+    }
+
+    /// A fragment came as floats: its key is added up from floats, in the order of workers.
+    fn handle_float(&mut self, now: Time, key: u64, fragment: &Fragment, who: &Who) {
+        let workers = self.job.workers().len();
+        let sender = usize::from(fragment.sender);
+        if sender >= workers || *who != self.single(fragment.sender) {
+            self.counts.odd += 1;
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let begins = entry.floats.is_none();
+        self.free.extend(entry.parts.drain(..).map(|part| part.register));
+        let known = entry.floats.get_or_insert_with(|| vec![None; workers])[sender].is_some();
+        if !known {
+            let register = self.register();
+            self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+            if let Some(floats) = self.entries.get_mut(&key).and_then(|entry| entry.floats.as_mut()) {
+                floats[sender] = Some(register);
+            }
+        }
+        if begins || known {
+            self.solicit_floats(now, key);
+        }
+        let all = self.job.all(key);
+        let Some(floats) = self.entries.get(&key).and_then(|entry| entry.floats.as_ref()) else { return };
+        let wanted = (0..workers as u16).filter(|&worker| all.has(self.job.place(worker)));
+        let here: Option<Vec<u32>> = wanted.map(|worker| floats[usize::from(worker)]).collect();
+        let Some(registers) = here else { return };
+        let sum = registers[0];
+        for &register in &registers[1..] {
+            self.acts.push_back(Act::Add { to: sum, from: Lanes::Register(register) });
+        }
+        self.free.extend(registers[1..].iter().copied());
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.floats = Some(Vec::new());
+            entry.done = Some(sum);
+        }
+        self.tell_result(key);
+    }
+
+    fn single(&self, worker: u16) -> Who {
+        let (rack, bit) = self.job.place(worker);
+        let mut who = Who::nobody(self.job.racks().len());
+        who.insert(usize::from(rack), 1 << bit);
+        who
+    }
+
+    /// Asks all workers for their floats of a key that are not here.
+    fn solicit_floats(&mut self, now: Time, key: u64) {
+        let all = self.job.all(key);
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let Some(floats) = entry.floats.clone() else { return };
+        entry.patience = patience(entry.patience, self.job.shape.rtt);
+        let at = now + entry.patience;
+        self.arm(key, at);
+        for worker in 0..self.job.workers().len() as u16 {
+            if all.has(self.job.place(worker)) && floats.get(usize::from(worker)).is_some_and(Option::is_none) {
+                self.counts.solicits += 1;
+                self.say(key, Kind::Solicit, worker, Marks::FLOAT);
+            }
+        }
+    }
+
+    /// A worker sent the result that it has.
+    fn handle_copy(&mut self, key: u64, fragment: &Fragment) {
+        let entry = self.entries.entry(key).or_default();
+        if entry.done.is_some() {
+            return;
+        }
+        if fragment.marks.has(Marks::FLOAT) {
+            entry.floats.get_or_insert_default();
+        }
+        let left: Vec<u32> = entry.take_registers();
+        self.free.extend(left);
+        let register = self.register();
+        self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.done = Some(register);
+        }
+        self.tell_result(key);
+    }
+}
+
+impl Program for Server {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        if fragment.job != self.job.shape.number {
+            return Fate::Forward;
+        }
+        if matches!(fragment.kind, Kind::Partial | Kind::Data | Kind::Flushed) {
+            if !packet.flags.has(Flags::TRIMMED) {
+                self.handle_part(now, packet, fragment);
+            }
+            return Fate::Consume;
+        }
+        let Some(key) = key_of(fragment.number, self.highest) else { return Fate::Consume };
+        match fragment.kind {
+            Kind::Watermark => self.note_progress(&fragment, key, None),
+            Kind::Remind if matches!(self.rules, Rules::Cover { .. }) => {
+                self.note_progress(&fragment, key, None);
+                if key >= self.watermark {
+                    self.handle_reminder(now, &fragment, key);
+                }
+            }
+            Kind::FlushMiss => self.handle_flush_answer(now, key, &fragment),
+            Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && key >= self.watermark => {
+                self.handle_copy(key, &fragment);
+            }
+            Kind::Obsolete => {
+                if self.entries.get(&key).is_some_and(|entry| entry.done.is_none() && !entry.askers.is_empty()) {
+                    self.acts.push_back(Act::Fail { job: self.job.shape.number, key });
+                }
+            }
+            Kind::ResultCopy | Kind::NotYet | Kind::Remind => {}
+            _ => return Fate::Forward,
+        }
+        Fate::Consume
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, key));
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.timer = None;
+            entry.repeats += 1;
+            if entry.done.is_some() || entry.repeats > FLUSHES_MAX && entry.askers.is_empty() {
+                continue;
+            }
+            if entry.floats.is_some() {
+                self.solicit_floats(now, key);
+            } else if entry.repeats <= 4 * FLUSHES_MAX {
+                self.flush(now, key);
+            }
+        }
+    }
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.timers.first().map_or(Time::NEVER, |timer| timer.0)
+    }
+
+    fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
+        into.entry(self.job.shape.number).or_default().add(&self.counts);
+    }
+}

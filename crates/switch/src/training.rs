@@ -1,0 +1,327 @@
+//! A worker of a training job as the program of a host: it computes layers, and its gradients become fragments.
+//!
+//! The next iteration's forward step of a layer needs that layer's result; backward steps run from the last layer on, and a layer's gradient
+//! exists when its step ends (ESA sheet, section 13.4). A collective is a job of one layer and one iteration that computes nothing.
+
+use crate::job::Job;
+use crate::priority::{Moment, Priorities};
+use crate::self_clocked::SelfClocked;
+use crate::worker::Worker;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use strandway_proto::MessageId;
+use strandway_proto::aggregate::Counts;
+use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::program::{Act, Program};
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::units::{Span, Time};
+
+/// A layer of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Fragments of its gradient.
+    pub keys: u64,
+    /// Time of its forward step.
+    pub forward: Span,
+    /// Time of its backward step.
+    pub backward: Span,
+}
+
+/// What a job computes, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Who takes part.
+    pub job: Arc<Job>,
+    /// Its layers, the input side first.
+    pub layers: Vec<Layer>,
+    /// How often it goes through them.
+    pub iterations: u32,
+    /// When it begins.
+    pub start: Time,
+    /// Each worker's computation of an iteration takes longer by a random share of up to this.
+    pub jitter: f64,
+    /// Each step's time has this relative standard deviation.
+    pub noise: f64,
+    /// How its fragments get their priorities.
+    pub priorities: Priorities,
+    /// Time to send one iteration's gradient at line rate.
+    pub communication: Span,
+    /// Every random stream derives from this.
+    pub seed: u64,
+    /// The number that worker 0's part has among the run's messages. Others follow.
+    pub first_message: u32,
+}
+
+impl Plan {
+    /// Keys of one iteration.
+    pub fn keys(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.keys).sum()
+    }
+
+    /// Time to compute one iteration, without jitter.
+    pub fn computation(&self) -> Span {
+        self.layers.iter().fold(Span::ZERO, |sum, layer| sum + layer.forward + layer.backward)
+    }
+
+    /// The numbers of all workers' parts.
+    pub fn messages(&self) -> std::ops::Range<u32> {
+        self.first_message..self.first_message + self.job.workers().len() as u32
+    }
+
+    /// The priority of a layer's fragments in an iteration.
+    pub fn priority(&self, iteration: u32, layer: usize) -> u8 {
+        self.priorities.of(&Moment {
+            iteration,
+            iterations: self.iterations,
+            layer: layer as u32,
+            layers: self.layers.len() as u32,
+            communication: self.communication,
+            computation: self.computation(),
+        })
+    }
+}
+
+/// The transport of a worker.
+#[derive(Clone, Debug)]
+pub enum AnyWorker {
+    /// Of ATP or ESA.
+    Windowed(Worker),
+    /// Of SwitchML.
+    SelfClocked(SelfClocked),
+}
+
+impl AnyWorker {
+    fn produce(&mut self, now: Time, end: u64, priority: u8) {
+        match self {
+            AnyWorker::Windowed(worker) => worker.produce(now, end, priority),
+            AnyWorker::SelfClocked(worker) => worker.produce(now, end),
+        }
+    }
+
+    fn program(&mut self) -> &mut dyn Program {
+        match self {
+            AnyWorker::Windowed(worker) => worker,
+            AnyWorker::SelfClocked(worker) => worker,
+        }
+    }
+
+    fn timeout(&self) -> Time {
+        match self {
+            AnyWorker::Windowed(worker) => worker.poll_timeout(),
+            AnyWorker::SelfClocked(worker) => worker.poll_timeout(),
+        }
+    }
+}
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// It waits for the result of a layer.
+    Waiting(usize),
+    Forward(usize),
+    Backward(usize),
+    /// All is computed; results are awaited.
+    Ending,
+    Done,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Training {
+    plan: Arc<Plan>,
+    number: u16,
+    worker: AnyWorker,
+    phase: Phase,
+    iteration: u32,
+    /// The end of the step that is being computed.
+    until: Time,
+    /// By how much this iteration's steps take longer.
+    slow: f64,
+    random: Random,
+    /// The first key of each layer within an iteration, from the last layer on: the order in which gradients come to exist.
+    begins: Vec<u64>,
+    /// Results that each layer still lacks.
+    missing: Vec<u64>,
+    out: VecDeque<Action>,
+}
+
+impl Training {
+    /// A worker at its beginning.
+    pub fn new(plan: &Arc<Plan>, number: u16, worker: AnyWorker) -> Training {
+        let mut begins = vec![0; plan.layers.len()];
+        let mut next = 0;
+        for (layer, begin) in plan.layers.iter().zip(&mut begins).rev() {
+            *begin = next;
+            next += layer.keys;
+        }
+        let stream = u64::from(plan.job.shape.number) << 32 | u64::from(number) | 1 << 62;
+        Training {
+            plan: Arc::clone(plan),
+            number,
+            worker,
+            phase: Phase::Idle,
+            iteration: 0,
+            until: plan.start,
+            slow: 1.0,
+            random: Random::new(plan.seed, StreamKind::Workload, stream),
+            missing: vec![0; plan.layers.len()],
+            begins,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// How long a step takes this time.
+    fn length(&mut self, nominal: Span) -> Span {
+        if nominal == Span::ZERO {
+            return Span::ZERO;
+        }
+        let noise = if self.plan.noise > 0.0 {
+            // Twelve uniform numbers add up to nearly a normal one of variance 1.
+            let normal = (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0;
+            (1.0 + self.plan.noise * normal).max(0.0)
+        } else {
+            1.0
+        };
+        nominal.scaled(self.slow * noise)
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        let message = MessageId(self.plan.first_message + u32::from(self.number));
+        self.out.push_back(Action::Stage { message, stage });
+    }
+
+    /// Goes on as far as it can at this instant.
+    fn advance(&mut self, now: Time) {
+        loop {
+            match self.phase {
+                Phase::Idle if now >= self.until => {
+                    self.stage(Stage::Begun);
+                    self.slow = 1.0 + self.plan.jitter * self.random.unit();
+                    self.phase = Phase::Waiting(0);
+                }
+                Phase::Waiting(layer) if self.missing[layer] == 0 => {
+                    let step = self.length(self.plan.layers[layer].forward);
+                    self.until = now + step;
+                    self.phase = Phase::Forward(layer);
+                }
+                Phase::Forward(layer) if now >= self.until => {
+                    if layer + 1 < self.plan.layers.len() {
+                        self.phase = Phase::Waiting(layer + 1);
+                    } else {
+                        if let (AnyWorker::Windowed(worker), true) = (&mut self.worker, self.iteration > 0) {
+                            // All results of the iteration before are here.
+                            worker.tell_watermark();
+                        }
+                        self.begin_backward(now, layer);
+                    }
+                }
+                Phase::Backward(layer) if now >= self.until => {
+                    self.produce(now, layer);
+                    if layer > 0 {
+                        self.begin_backward(now, layer - 1);
+                    } else if self.iteration + 1 < self.plan.iterations {
+                        self.iteration += 1;
+                        self.slow = 1.0 + self.plan.jitter * self.random.unit();
+                        self.phase = Phase::Waiting(0);
+                    } else {
+                        self.phase = Phase::Ending;
+                    }
+                }
+                Phase::Ending if self.missing.iter().all(|&missing| missing == 0) => {
+                    if let AnyWorker::Windowed(worker) = &mut self.worker {
+                        worker.tell_watermark();
+                    }
+                    self.stage(Stage::Complete);
+                    self.stage(Stage::Closed);
+                    self.phase = Phase::Done;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn begin_backward(&mut self, now: Time, layer: usize) {
+        let step = self.length(self.plan.layers[layer].backward);
+        self.until = now + step;
+        self.phase = Phase::Backward(layer);
+    }
+
+    /// A layer's gradient exists.
+    fn produce(&mut self, now: Time, layer: usize) {
+        let keys = self.plan.layers[layer].keys;
+        self.missing[layer] += keys;
+        let first = self.plan.job.shape.first + u64::from(self.iteration) * self.plan.keys();
+        let priority = self.plan.priority(self.iteration, layer);
+        self.worker.produce(now, first + self.begins[layer] + keys, priority);
+        self.relay();
+    }
+
+    /// The layer of a key.
+    fn layer_of(&self, key: u64) -> usize {
+        let at = (key - self.plan.job.shape.first) % self.plan.keys().max(1);
+        // `begins` falls from the first layer to the last; layers without keys share a beginning.
+        let layer = self.begins.partition_point(|&begin| begin > at);
+        let own = (layer..self.begins.len()).find(|&l| at < self.begins[l] + self.plan.layers[l].keys);
+        own.unwrap_or(layer)
+    }
+
+    /// Hands on what its transport wants done.
+    fn relay(&mut self) {
+        while let Some(act) = self.worker.program().poll_act() {
+            match act {
+                Act::Send { packet, .. } => self.out.push_back(Action::Fragment(packet)),
+                Act::Take { key, .. } => {
+                    let layer = self.layer_of(key);
+                    self.missing[layer] -= 1;
+                }
+                Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
+            }
+        }
+    }
+}
+
+impl Application for Training {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        if let Event::Fragment(packet) = event {
+            self.worker.program().handle_packet(now, packet);
+            self.relay();
+            self.advance(now);
+            self.relay();
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.worker.timeout() <= now {
+            self.worker.program().handle_timeout(now);
+        }
+        self.relay();
+        self.advance(now);
+        self.relay();
+    }
+
+    fn poll_action(&mut self, _now: Time) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        let computes = matches!(self.phase, Phase::Idle | Phase::Forward(_) | Phase::Backward(_));
+        let step = if computes { self.until } else { Time::NEVER };
+        step.min(self.worker.timeout())
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        message.0 == self.plan.first_message + u32::from(self.number)
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        match &self.worker {
+            AnyWorker::Windowed(worker) => worker.count(now, into),
+            AnyWorker::SelfClocked(worker) => worker.count(now, into),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+}

@@ -1,0 +1,456 @@
+//! A worker of ATP or ESA: which of its fragments leave when, and what it does when results do not come.
+//!
+//! Windows and numbering are ATP's, reminders are ours (ESA sheet, section 5). Keys are counted in 64 bits and leave in their order, which
+//! is the same at all workers; a key leaves once it is produced, and within the window above the lowest key that is not done.
+
+use crate::job::Job;
+use crate::window::Window;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::units::{Span, Time};
+
+/// What a worker does when it lacks a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// It sends its fragment again, past the switches' sums: ATP.
+    Resend,
+    /// It reminds the server, and sends again what the server asks for: ours, for ESA.
+    Remind,
+}
+
+/// What can be chosen about a worker of ATP or ESA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// How it recovers.
+    pub recovery: Recovery,
+    /// The window at the start.
+    pub window: u32,
+    /// Results of later keys before a key counts as lost; 0 to wait for the timer. ATP: 3.
+    pub out_of_order: u32,
+    /// The shortest timer.
+    pub timeout: Span,
+    /// Keys whose results stay at hand behind the lowest one that is not done: those of two iterations.
+    pub retain: u64,
+}
+
+/// The longest timer. Ours.
+const TIMEOUT_MAX: Span = Span::from_ms(64);
+
+/// Keys that one timer asks for. Ours.
+const ASKED_MAX: usize = 64;
+
+/// What has become of a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    done: bool,
+    /// It was asked for because later ones were done.
+    hurried: bool,
+    /// The server wants it past the switches when it leaves.
+    bypass: bool,
+    sent: Time,
+    /// When something was last done about it.
+    acted: Time,
+}
+
+/// One worker.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    job: Arc<Job>,
+    worker: u16,
+    settings: WorkerSettings,
+    window: Window,
+    /// The lowest key that is not done, the next one to leave, and the first that is not produced.
+    base: u64,
+    next: u64,
+    produced: u64,
+    /// The keys from `base` on, by their remainder.
+    states: Vec<State>,
+    /// Where keys go; ATP's server gives others after collisions.
+    slots: Vec<u32>,
+    /// The highest keys that are done, the highest first.
+    highest: Vec<u64>,
+    /// Keys below this one were looked at for losses.
+    looked: u64,
+    /// Keys whose values would overflow: they travel as floats.
+    floats: BTreeSet<u64>,
+    /// Of keys from this one on, fragments have this priority; in order.
+    priorities: VecDeque<(u64, u8)>,
+    smoothed: Span,
+    timeout: Span,
+    wake: Time,
+    /// When a key is old enough to count as lost behind which others are done.
+    hurry_at: Time,
+    /// Results since the last watermark that was sent by itself.
+    quiet: u32,
+    acts: VecDeque<Act>,
+    counts: Counts,
+}
+
+impl PartialEq for Worker {
+    fn eq(&self, other: &Worker) -> bool {
+        self.state().eq(other.state())
+    }
+}
+
+impl Eq for Worker {}
+
+impl Hash for Worker {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.state().for_each(|word| word.hash(state));
+    }
+}
+
+impl Worker {
+    /// A worker at its beginning: nothing is produced.
+    pub fn new(job: &Arc<Job>, worker: u16, settings: WorkerSettings) -> Worker {
+        let first = job.shape.first;
+        Worker {
+            job: Arc::clone(job),
+            worker,
+            settings,
+            window: Window::new(settings.window, job.shape.window),
+            base: first,
+            next: first,
+            produced: first,
+            states: vec![State::default(); job.shape.window as usize],
+            slots: job.list().to_vec(),
+            highest: vec![first; settings.out_of_order as usize],
+            looked: first,
+            floats: BTreeSet::new(),
+            priorities: VecDeque::new(),
+            smoothed: job.shape.rtt,
+            timeout: settings.timeout,
+            wake: Time::NEVER,
+            hurry_at: Time::NEVER,
+            quiet: 0,
+            acts: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// All that decides what it will do, times and windows aside: for searches through all states.
+    fn state(&self) -> impl Iterator<Item = u64> + '_ {
+        let bits = move |key: u64| {
+            let State { done, hurried, bypass, .. } = *self.of(key);
+            let sent = key < self.next;
+            u64::from(sent && done) | u64::from(sent && hurried) << 1 | u64::from(bypass) << 2
+        };
+        let states = (self.base..self.base + self.states.len() as u64).map(bits);
+        let ends = [self.base, self.next, self.produced, u64::from(self.poll_timeout() == Time::NEVER)];
+        ends.into_iter()
+            .chain(states)
+            .chain(self.floats.iter().copied())
+            .chain(self.slots.iter().map(|&s| u64::from(s)))
+    }
+
+    /// All keys below this one are done.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Is everything done that was produced?
+    pub fn is_done(&self) -> bool {
+        self.base == self.produced
+    }
+
+    /// Keys under way at present.
+    pub fn under_way(&self) -> u64 {
+        self.next - self.base
+    }
+
+    /// The window.
+    pub fn window(&self) -> u32 {
+        self.window.size()
+    }
+
+    /// This key's values would overflow where workers are added: it will travel as floats. To be told before the key is produced.
+    pub fn overflow(&mut self, key: u64) {
+        self.floats.insert(key);
+    }
+
+    /// All keys below `end` exist now; those that are new have this priority.
+    pub fn produce(&mut self, now: Time, end: u64, priority: u8) {
+        if end <= self.produced {
+            return;
+        }
+        if self.priorities.back().is_none_or(|last| last.1 != priority) {
+            self.priorities.push_back((self.produced, priority.max(1)));
+        }
+        self.produced = end;
+        self.send_on(now);
+    }
+
+    /// Tells the server how far this worker is, so that it forgets what is below.
+    pub fn tell_watermark(&mut self) {
+        let fragment = Fragment { priority: 1, ..self.word(Kind::Watermark, self.base) };
+        self.send_to_server(fragment, Lanes::None);
+    }
+
+    fn at(&self, key: u64) -> usize {
+        (key % self.states.len() as u64) as usize
+    }
+
+    fn of(&self, key: u64) -> &State {
+        &self.states[self.at(key)]
+    }
+
+    fn state_mut(&mut self, key: u64) -> &mut State {
+        let at = self.at(key);
+        &mut self.states[at]
+    }
+
+    /// Is the result of a key here, or was it?
+    fn has_result(&self, key: u64) -> bool {
+        key < self.base || key < self.next && self.of(key).done
+    }
+
+    fn priority(&self, key: u64) -> u8 {
+        let at = self.priorities.partition_point(|&(from, _)| from <= key);
+        at.checked_sub(1).map_or(1, |at| self.priorities[at].1)
+    }
+
+    /// A header of this worker about a key.
+    fn word(&self, kind: Kind, key: u64) -> Fragment {
+        let (rack, bit) = self.job.place(self.worker);
+        Fragment {
+            priority: self.priority(key),
+            fan_in: self.job.fan_in(usize::from(rack), key),
+            workers: 1 << bit,
+            racks: 1 << rack,
+            slot: match self.job.shape.index {
+                crate::job::Index::List => self.slots[(key % self.slots.len() as u64) as usize],
+                crate::job::Index::PerKey => self.job.slot(key),
+            },
+            watermark: number_of(self.base),
+            sender: self.worker,
+            ..self.job.fragment(kind, key)
+        }
+    }
+
+    fn send_to_server(&mut self, fragment: Fragment, lanes: Lanes) {
+        let key = key_of(fragment.number, self.base).unwrap_or(self.base);
+        let host = self.job.workers()[usize::from(self.worker)];
+        let packet = self.job.packet(host, self.job.server(), self.job.plane(key), fragment);
+        self.acts.push_back(Act::Send { packet, lanes });
+    }
+
+    /// Sends its fragment of a key.
+    fn send(&mut self, key: u64, marks: Marks) {
+        let float = self.floats.contains(&key) || marks.has(Marks::FLOAT);
+        let marks = marks.with_if(float, Marks::FLOAT.with(Marks::BYPASS));
+        let fragment = Fragment { marks, ..self.word(Kind::Data, key) };
+        self.counts.floats += u64::from(float);
+        self.send_to_server(fragment, Lanes::Own(key));
+    }
+
+    /// Sends for the first time what the window has room for.
+    fn send_on(&mut self, now: Time) {
+        let end = self.produced.min(self.base + u64::from(self.window.size()));
+        while self.next < end {
+            let key = self.next;
+            self.next += 1;
+            let bypass = std::mem::take(&mut self.state_mut(key).bypass);
+            *self.state_mut(key) = State { sent: now, acted: now, ..State::default() };
+            if !self.job.contributes(self.worker, key) {
+                continue;
+            }
+            self.counts.sent += 1;
+            let marks = Marks::NONE.with_if(bypass, Marks::BYPASS.with(Marks::RESEND));
+            self.send(key, marks);
+        }
+        if self.wake == Time::NEVER && self.base < self.next {
+            self.wake = now + self.timeout;
+        }
+    }
+
+    /// A key's result has been awaited for too long.
+    fn ask(&mut self, now: Time, key: u64) {
+        self.state_mut(key).acted = now;
+        match self.settings.recovery {
+            Recovery::Remind => {
+                self.counts.reminders += 1;
+                let fragment = self.word(Kind::Remind, key);
+                self.send_to_server(fragment, Lanes::None);
+            }
+            Recovery::Resend => {
+                if self.job.contributes(self.worker, key) {
+                    self.counts.resent += 1;
+                    self.send(key, Marks::RESEND);
+                }
+            }
+        }
+    }
+
+    fn handle_result(&mut self, now: Time, fragment: Fragment, marked: bool, trimmed: bool) {
+        let Some(key) = key_of(fragment.number, self.base) else { return };
+        if self.has_result(key) {
+            self.counts.late_results += 1;
+            return;
+        }
+        if key >= self.next || trimmed {
+            return;
+        }
+        let owned = self.job.owner(key).is_none_or(|owner| owner == self.worker);
+        if owned && fragment.kind == Kind::Credit {
+            return;
+        }
+        self.counts.congested += u64::from(marked);
+        if self.settings.recovery == Recovery::Resend && fragment.watermark != 0 {
+            let at = (key % self.slots.len() as u64) as usize;
+            self.slots[at] = fragment.watermark - 1;
+        }
+        self.acts.push_back(Act::Take { key, here: owned });
+        self.floats.remove(&key);
+        let state = self.state_mut(key);
+        state.done = true;
+        // A key that was asked for says nothing about how long keys usually take (Karn).
+        if let State { sent, acted, .. } = *state
+            && sent == acted
+        {
+            self.smoothed = Span((self.smoothed.0 * 7 + now.since(sent).0) / 8);
+        }
+        self.timeout = self.settings.timeout.max(self.smoothed * 4).min(TIMEOUT_MAX);
+        while self.base < self.next && self.of(self.base).done {
+            self.base += 1;
+        }
+        while self.priorities.get(1).is_some_and(|next| next.0 <= self.base) {
+            self.priorities.pop_front();
+        }
+        self.wake = if self.base < self.next { now + self.timeout } else { Time::NEVER };
+        self.window.on_result(key, marked, self.next);
+        self.quiet += 1;
+        if self.quiet >= 4 * self.job.shape.window && self.settings.recovery == Recovery::Remind {
+            self.quiet = 0;
+            self.tell_watermark();
+        }
+        let above = self.highest.partition_point(|&done| done > key);
+        if above < self.highest.len() {
+            self.highest[above..].rotate_right(1);
+            self.highest[above] = key;
+        }
+        self.look_for_losses(now);
+        self.send_on(now);
+    }
+
+    /// Keys behind which enough others are done, and which have been under way for as long as twice the usual, are lost.
+    fn look_for_losses(&mut self, now: Time) {
+        self.hurry_at = Time::NEVER;
+        let Some(&third) = self.highest.last() else { return };
+        self.looked = self.looked.max(self.base);
+        while self.looked < third {
+            let state = *self.of(self.looked);
+            if !state.done && now.since(state.sent) < self.smoothed * 2 {
+                // With a full window no result may come that would look again.
+                self.hurry_at = state.sent + self.smoothed * 2;
+                return;
+            }
+            if !state.done && !state.hurried {
+                self.state_mut(self.looked).hurried = true;
+                self.ask(now, self.looked);
+            }
+            self.looked += 1;
+        }
+    }
+
+    /// The server wants this worker's fragment of a key.
+    fn handle_solicit(&mut self, now: Time, fragment: Fragment) {
+        let Some(key) = key_of(fragment.number, self.base) else { return };
+        let float = fragment.marks.has(Marks::FLOAT);
+        if self.has_result(key) {
+            if key + self.settings.retain < self.base {
+                self.counts.obsolete += 1;
+                let word = self.word(Kind::Obsolete, key);
+                return self.send_to_server(word, Lanes::None);
+            }
+            if self.job.owner(key).is_none_or(|owner| owner == self.worker) {
+                let word = self.word(Kind::ResultCopy, key);
+                return self.send_to_server(word, Lanes::Result(key));
+            }
+        } else if key >= self.next {
+            // Not produced, or not its turn: it will come past the switches.
+            if key < self.base + u64::from(self.job.shape.window) {
+                self.state_mut(key).bypass = true;
+                if float {
+                    self.floats.insert(key);
+                }
+            }
+            let word = self.word(Kind::NotYet, key);
+            return self.send_to_server(word, Lanes::None);
+        }
+        if !self.has_result(key) {
+            self.state_mut(key).acted = now;
+        }
+        if self.job.contributes(self.worker, key) {
+            self.counts.resent += 1;
+            self.send(key, Marks::BYPASS.with(Marks::RESEND).with_if(float, Marks::FLOAT));
+        }
+    }
+}
+
+impl Program for Worker {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        if fragment.job != self.job.shape.number {
+            return Fate::Forward;
+        }
+        let marked = fragment.marks.has(Marks::CONGESTED) || packet.flags.has(Flags::CE);
+        match fragment.kind {
+            Kind::Result | Kind::Credit => {
+                self.handle_result(now, fragment, marked, packet.flags.has(Flags::TRIMMED));
+            }
+            Kind::Solicit => self.handle_solicit(now, fragment),
+            Kind::Hold => {
+                if let Some(key) = key_of(fragment.number, self.base)
+                    && (self.base..self.next).contains(&key)
+                {
+                    self.state_mut(key).acted = now;
+                }
+            }
+            _ => return Fate::Forward,
+        }
+        Fate::Consume
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if now >= self.hurry_at {
+            self.look_for_losses(now);
+        }
+        if now < self.wake {
+            return;
+        }
+        let mut asked = 0;
+        for key in self.base..self.next {
+            let state = self.of(key);
+            if !state.done && now.since(state.acted) >= self.timeout && asked < ASKED_MAX {
+                self.ask(now, key);
+                asked += 1;
+            }
+        }
+        if asked > 0 {
+            let most = match self.settings.recovery {
+                Recovery::Remind => TIMEOUT_MAX,
+                // The released ATP does not wait longer each time at all.
+                Recovery::Resend => self.settings.timeout * 8,
+            };
+            self.timeout = (self.timeout * 2).min(most);
+        }
+        self.wake = if self.base < self.next { now + self.timeout } else { Time::NEVER };
+    }
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.wake.min(self.hurry_at)
+    }
+
+    fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
+        into.entry(self.job.shape.number).or_default().add(&self.counts);
+    }
+}

@@ -1,0 +1,7 @@
+//! Switches, servers and workers in a world with real integers.
+
+mod catalogue;
+mod fallback;
+mod random;
+mod search;
+mod world;
