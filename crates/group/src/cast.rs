@@ -13,7 +13,6 @@ mod note;
 mod receiver;
 mod sender;
 
-pub use note::Malformed;
 pub use receiver::{Served, receive};
 pub use sender::{Listener, Progress, State, Status, Summary, send};
 
@@ -24,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strandway_udp::Error;
-use strandway_udp::copy::{CopyError, Trouble};
+use strandway_udp::copy::{CopyError, Malformed, Trouble};
 
 /// How to cast.
 #[derive(Clone, Copy, Debug)]

@@ -30,6 +30,7 @@ pub use trouble::Trouble;
 /// The two sides of a copy without sockets, for those who carry it otherwise than over one connection.
 pub mod parts {
     pub use super::disk::{Said, Work, work};
+    pub use super::message::Reader;
     pub use super::receiver::{Receiver, Results};
     pub use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
     pub use super::target::Target;

@@ -1,24 +1,12 @@
 //! What the two sides of a cast tell each other over the connection between them, as bytes. Reading checks every length and allocates no
 //! more than was received.
 
-use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use strandway_udp::copy::{MESSAGE_MAX, Trouble};
+use strandway_udp::copy::parts::Reader;
+use strandway_udp::copy::{MESSAGE_MAX, Malformed, Trouble};
 
 /// The protocol's version, which both sides must have in common.
 pub(super) const VERSION: u16 = 1;
-
-/// Bytes that are no note.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent something that is no message of the cast protocol")
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// A team that is to form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,47 +58,22 @@ pub(super) enum Note {
     Over,
 }
 
-/// Reads what it is given from the front.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (front, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(*front)
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        self.array().map(u8::from_be_bytes)
-    }
-
-    fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    fn form(&mut self) -> Result<Form, Malformed> {
-        let (rank, team, port, trees) = (self.u32()?, self.u16()?, self.u16()?, self.u16()?);
+impl Form {
+    fn read(reader: &mut Reader<'_>) -> Result<Form, Malformed> {
+        let (rank, team, port, trees) = (reader.u32()?, reader.u16()?, reader.u16()?, reader.u16()?);
         let (secret, rate, pace, rtt_us, patience_ms) =
-            (self.array()?, self.u64()?, self.u32()?, self.u32()?, self.u32()?);
-        let trusting = match self.u8()? {
+            (reader.array()?, reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let trusting = match reader.u8()? {
             0 => false,
             1 => true,
             _ => return Err(Malformed),
         };
-        let planes = usize::from(self.u8()?);
+        let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
-        while !self.0.is_empty() {
+        while !reader.0.is_empty() {
             let mut addresses = Vec::with_capacity(planes);
             for _ in 0..planes {
-                addresses.push(SocketAddrV6::new(Ipv6Addr::from(self.array::<16>()?), self.u16()?, 0, 0));
+                addresses.push(SocketAddrV6::new(Ipv6Addr::from(reader.array::<16>()?), reader.u16()?, 0, 0));
             }
             if planes == 0 {
                 return Err(Malformed);
@@ -119,9 +82,7 @@ impl<'a> Reader<'a> {
         }
         Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
     }
-}
 
-impl Form {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rank.to_be_bytes());
         [self.team, self.port, self.trees].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
@@ -188,8 +149,8 @@ impl Note {
             1 => Note::Hello { version: reader.u16()?, block_log2: reader.u8()?, slots: reader.u16()? },
             2 => Note::Welcome,
             3 => Note::Refused(Trouble::numbered(reader.u16()?).ok_or(Malformed)?),
-            4 => Note::Copy(std::mem::take(&mut reader.0).to_vec()),
-            5 => Note::Form(reader.form()?),
+            4 => Note::Copy(reader.rest_of_bytes().to_vec()),
+            5 => Note::Form(Form::read(&mut reader)?),
             6 => Note::Joined,
             7 => Note::Try,
             8 => Note::Heard(reader.u32()?),

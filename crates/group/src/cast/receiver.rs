@@ -1,7 +1,7 @@
 //! The side that writes: takes one cast after the other.
 
+use super::CastError;
 use super::note::{Form, Note, VERSION};
-use super::{CastError, Malformed};
 use crate::error::GroupError;
 use crate::team::{Options, Team};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use strandway_proto::Span;
 use strandway_proto::units::Rate;
 use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
-use strandway_udp::copy::{Letters, Message, Trouble};
+use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
 use strandway_udp::{Completion, Connection, Error, Membership, Node};
 
 /// The longest that a receiver sleeps before it looks up.

@@ -31,7 +31,7 @@ pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent something that is no message of the copy protocol")
+        f.write_str("the peer sent something that is no message of the protocol")
     }
 }
 
@@ -151,8 +151,9 @@ pub enum Piece<'a> {
     },
 }
 
-/// Reads what it is given from the front; whatever is not there is [`Malformed`].
-struct Reader<'a>(&'a [u8]);
+/// Reads numbers and bytes from the front of a message; whatever is not there is [`Malformed`]. Numbers are big-endian.
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
@@ -161,26 +162,51 @@ impl<'a> Reader<'a> {
         Ok(front)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// If they are not there; and so for all that follow.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (front, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
         Ok(*front)
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    /// One byte.
+    ///
+    /// # Errors
+    /// See [`Reader::array`].
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array().map(u8::from_be_bytes)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    /// Two bytes.
+    ///
+    /// # Errors
+    /// See [`Reader::array`].
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_be_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// See [`Reader::array`].
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// See [`Reader::array`].
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
+    }
+
+    /// All that is left.
+    pub fn rest_of_bytes(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     /// Bytes behind their length, which is below [`PATH_MAX`].
