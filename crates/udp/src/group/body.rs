@@ -34,7 +34,7 @@ impl ChunkHead {
         out.extend_from_slice(&self.task.to_be_bytes());
         out.extend_from_slice(&self.chunk.to_be_bytes());
         out.extend_from_slice(&self.length.to_be_bytes());
-        out.extend_from_slice(&[u8::from(self.last) * LAST | u8::from(self.to_all) * TO_ALL, 0]);
+        out.extend_from_slice(&[(u8::from(self.last) * LAST) | (u8::from(self.to_all) * TO_ALL), 0]);
     }
 
     /// Reads it from the start of a body, whether the payload follows or was cut off; and what follows.
