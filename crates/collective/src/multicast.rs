@@ -156,8 +156,10 @@ pub struct Multicast {
     pub planes: u32,
     /// The planes of those by which groups reach this rank, one bit each; all (`u32::MAX`) where every switch copies.
     pub groups: u32,
-    /// How many trees of a plane are used; zero for all. Where it is not zero, trees that fall silent are found and left out.
+    /// How many trees of a plane are used; zero for all.
     pub trees: u32,
+    /// How many trees each plane has; zero if that is not known. Where it is, trees that fall silent are found and left out.
+    pub tree_count: u32,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
     /// The share of that rate that roots send; `None` to send as fast as ports take it, where the fabric loses nothing.
@@ -250,6 +252,11 @@ impl Multicast {
         let left = end.end.checked_sub(chunk + 1).filter(|_| end.contains(&chunk))?;
         let sharing = self.sharing(self.root_of(share));
         Some((share, self.chunk_time() * (u64::from(left) * u64::from(sharing))))
+    }
+
+    /// Trees of each plane that are used, if their number is known.
+    fn trees_used(&self) -> u32 {
+        if self.trees == 0 { self.tree_count } else { self.trees.min(self.tree_count) }
     }
 
     /// By how much a root's rate is divided: the roots that cast at the same time.

@@ -126,6 +126,7 @@ impl Team {
             planes: ((1u64 << self.members[0].len()) - 1) as u32,
             groups: self.planes & !self.deaf,
             trees: self.options.trees.into(),
+            tree_count: self.options.trees.into(),
             rate: options.rate,
             pace: Some(options.pace),
             rtt: options.rtt,

@@ -42,7 +42,7 @@ pub struct Cast {
     pub planes: u32,
     /// How many trees of each plane are used in turn; zero for all that there are.
     pub trees: u32,
-    /// Those that are not used all the same. They take effect where it is known how many trees there are.
+    /// Those that are not used all the same.
     pub left_out: LeftOut,
 }
 
@@ -178,11 +178,9 @@ impl Casts {
         };
         let mut turn = self.turns[plane];
         let mut entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
-        if cast.trees > cast.left_out.count(plane as u8) {
-            while cast.left_out.contains(plane as u8, entropy) {
-                turn = turn.wrapping_add(1);
-                entropy = turn % cast.trees;
-            }
+        while cast.left_out.contains(plane as u8, entropy) {
+            turn = turn.wrapping_add(1);
+            entropy = if cast.trees == 0 { turn } else { turn % cast.trees };
         }
         self.turns[plane] = turn.wrapping_add(1);
         self.plane = plane;
@@ -244,18 +242,17 @@ mod tests {
     #[test]
     fn trees_that_are_left_out_have_no_turn() {
         let mut casts = Casts::default();
-        let mut left_out = LeftOut::NONE;
+        let mut left_out = LeftOut::of(4);
         assert!(left_out.insert(1, 1) && left_out.insert(1, 2) && left_out.insert(0, 0));
         casts.push(Cast { trees: 4, left_out, ..cast(0, 5, Cast::UNPACED) });
         let on_plane_1: Vec<u32> = std::iter::from_fn(|| take(&mut casts, 0, 0b10)).map(|t| t.1).collect();
         // Host 5 begins with tree 1.
         assert_eq!(on_plane_1, [3, 0, 3, 0, 3]);
-        // Where all are left out, all are used; and nothing is left out where their number is not known.
-        assert!((0..4).all(|tree| tree == 0 || left_out.insert(0, tree)));
-        casts.push(Cast { trees: 4, left_out, ..cast(0, 3, Cast::UNPACED) });
-        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [1, 2, 3]);
+        // All trees by number, of which there are four.
+        casts.push(Cast { left_out, ..cast(0, 3, Cast::UNPACED) });
+        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [5, 6, 7]);
         casts.push(Cast { left_out, ..cast(0, 2, Cast::UNPACED) });
-        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [8, 9]);
+        assert_eq!(std::iter::from_fn(|| take(&mut casts, 0, 0b01)).map(|t| t.1).collect::<Vec<_>>(), [9, 10]);
     }
 
     #[test]

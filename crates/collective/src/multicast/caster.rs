@@ -191,10 +191,10 @@ impl<'a> Caster<'a> {
             last_chunk: Time::ZERO,
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
-            left_out: LeftOut::NONE,
+            left_out: LeftOut::of(op.trees_used()),
             // Where roots are not paced, switches pause, and a tree may be late by any time.
-            silence: (op.recovery.direct && op.pace.is_some() && op.trees * op.planes.count_ones() > 1)
-                .then(|| Silence::new(op.trees, op.planes)),
+            silence: (op.recovery.direct && op.pace.is_some() && op.trees_used() * op.planes.count_ones() > 1)
+                .then(|| Silence::new(op.trees_used(), op.planes)),
             fetch_at: Time::NEVER,
             probe: None,
             heard: vec![Time::ZERO; op.ranks.count() as usize],

@@ -21,8 +21,8 @@ pub(super) struct Owed(Vec<Entry>);
 
 /// What is to be done about a letter that was not acknowledged in time.
 pub(super) enum Due {
-    /// Send it again.
-    Again(u32, Word),
+    /// Send it again, which has been sent so often in a row without a sign of life.
+    Again(u32, Word, u32),
     /// Its receiver has been silent for too long.
     Silent(u32),
 }
@@ -61,12 +61,12 @@ impl Owed {
         let at = self.0.iter().position(|entry| entry.at <= now)?;
         let entry = &mut self.0[at];
         entry.silent = if heard(entry.to) >= entry.sent { 1 } else { entry.silent + 1 };
-        let (to, word) = (entry.to, entry.word);
+        let (to, word, silent) = (entry.to, entry.word, entry.silent);
         if entry.silent >= most {
             self.0.swap_remove(at);
             return Some(Due::Silent(to));
         }
         (entry.sent, entry.at) = (now, now + again);
-        Some(Due::Again(to, word))
+        Some(Due::Again(to, word, silent))
     }
 }

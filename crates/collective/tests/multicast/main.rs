@@ -55,7 +55,7 @@ proptest! {
         let root = broadcast.then_some(seed as u32 % ranks);
         let silent = Some(((0, silent), Time(since))).filter(|_| trees == 2);
         let trouble = Trouble { loss, near_root: near, late, silent, ..Trouble::default() };
-        let op = Multicast { trees, ..operation(ranks, root, bytes, chains, recovery) };
+        let op = Multicast { tree_count: trees, ..operation(ranks, root, bytes, chains, recovery) };
         let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
         prop_assert_eq!(ended.counts.unready, 0);
@@ -213,7 +213,11 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
         for silent in [(0, 3), (1, 0)] {
             for loss in [0.0, 0.1] {
                 for since in [0, 60_000_000] {
-                    let op = Multicast { planes: 0b11, trees, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
+                    let op = Multicast {
+                        planes: 0b11,
+                        tree_count: trees,
+                        ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST)
+                    };
                     let silent = if trees == 0 { (silent.0, 0) } else { silent };
                     let trouble = Trouble { silent: Some((silent, Time(since))), loss, ..Trouble::default() };
                     let ended = run(&[op], trouble, 10);
@@ -230,7 +234,7 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
             }
         }
     }
-    let op = Multicast { planes: 0b11, trees: 4, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
+    let op = Multicast { planes: 0b11, tree_count: 4, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
     let ended = run(&[op], Trouble { loss: 0.1, ..Trouble::default() }, 10);
     assert_eq!((ended.counts.silent, ended.wrong.len()), (0, 0), "losses alone silence nothing");
 }

@@ -36,6 +36,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         planes: 1,
         groups: u32::MAX,
         trees: 0,
+        tree_count: 0,
         rate: RATE,
         pace: Some(0.95),
         rtt: Span(4 * LATENCY),
@@ -175,7 +176,10 @@ impl Net<'_> {
         loop {
             let turn = self.turns[rank as usize];
             self.turns[rank as usize] += 1;
-            let way = (planes[turn as usize % planes.len()], turn / planes.len() as u32 % cast.trees.max(1));
+            let way = (
+                planes[turn as usize % planes.len()],
+                turn / planes.len() as u32 % self.ops[cast.task as usize].tree_count.max(1),
+            );
             if !cast.left_out.contains(way.0, way.1) {
                 return way;
             }

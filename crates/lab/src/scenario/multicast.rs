@@ -172,10 +172,8 @@ impl Maker<'_> {
             header: header as u16,
             planes: ((1u64 << topology.planes()) - 1) as u32,
             groups: u32::MAX,
-            trees: match written.trees {
-                0 => Tree::count(topology),
-                trees => trees.min(Tree::count(topology)),
-            },
+            trees: written.trees,
+            tree_count: Tree::count(topology),
             rate: slowest(topology, hosts),
             pace,
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),

@@ -1,8 +1,12 @@
 //! Trees that a sender does not use.
 
-/// Trees that a sender leaves out, since somebody hears nothing along them: up to eight.
+/// Trees that a sender leaves out, since somebody hears nothing along them: up to eight, of so many in each plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeftOut([u16; LeftOut::MOST]);
+pub struct LeftOut {
+    /// Trees of a plane; zero where it is not known, and none is left out.
+    of: u16,
+    trees: [u16; LeftOut::MOST],
+}
 
 /// No tree: planes take 5 bits and trees 10.
 const FREE: u16 = u16::MAX;
@@ -11,28 +15,35 @@ impl LeftOut {
     /// How many trees can be left out. Ours: if more are silent, it is not for trees; the others stay in use.
     pub const MOST: usize = 8;
 
-    /// No tree.
-    pub const NONE: LeftOut = LeftOut([FREE; LeftOut::MOST]);
+    /// No tree, ever.
+    pub const NONE: LeftOut = LeftOut::of(0);
 
-    const fn name(plane: u8, tree: u32) -> Option<u16> {
-        if plane < 32 && tree < 1024 { Some((plane as u16) << 10 | tree as u16) } else { None }
+    /// No tree yet, of so many in each plane.
+    pub const fn of(trees: u32) -> LeftOut {
+        LeftOut { of: if trees <= 1024 { trees as u16 } else { 0 }, trees: [FREE; LeftOut::MOST] }
     }
 
-    /// Leaves a tree of a plane out, too. False if it was left out already, or eight others are.
-    pub fn insert(&mut self, plane: u8, tree: u32) -> bool {
-        let Some(name) = LeftOut::name(plane, tree).filter(|name| !self.0.contains(name)) else { return false };
-        let free = self.0.iter_mut().find(|entry| **entry == FREE);
+    fn name(&self, plane: u8, entropy: u32) -> Option<u16> {
+        let tree = entropy.checked_rem(u32::from(self.of))?;
+        (plane < 32).then_some(u16::from(plane) << 10 | tree as u16)
+    }
+
+    /// Leaves the tree of a plane out that an entropy value names. False if it was left out already, or eight others are.
+    pub fn insert(&mut self, plane: u8, entropy: u32) -> bool {
+        let Some(name) = self.name(plane, entropy).filter(|name| !self.trees.contains(name)) else { return false };
+        let free = self.trees.iter_mut().find(|entry| **entry == FREE);
         free.map(|entry| *entry = name).is_some()
     }
 
-    /// Is this tree left out?
-    pub fn contains(&self, plane: u8, tree: u32) -> bool {
-        LeftOut::name(plane, tree).is_some_and(|name| self.0.contains(&name))
+    /// Is the tree left out that an entropy value names? Not if all of its plane are.
+    pub fn contains(&self, plane: u8, entropy: u32) -> bool {
+        let named = |name: u16| self.trees.contains(&name) && self.count(plane) < u32::from(self.of);
+        self.name(plane, entropy).is_some_and(named)
     }
 
     /// How many of this plane's are.
-    pub fn count(&self, plane: u8) -> u32 {
-        self.0.iter().filter(|&&entry| entry != FREE && entry >> 10 == u16::from(plane)).count() as u32
+    fn count(&self, plane: u8) -> u32 {
+        self.trees.iter().filter(|&&entry| entry != FREE && entry >> 10 == u16::from(plane)).count() as u32
     }
 }
 
@@ -42,11 +53,15 @@ mod tests {
 
     #[test]
     fn eight_trees_can_be_left_out_each_once() {
-        let mut out = LeftOut::NONE;
+        let mut out = LeftOut::of(1024);
         assert!(!out.contains(31, 1023) && !out.contains(63, 1023));
-        assert!(out.insert(31, 1022) && !out.insert(31, 1022) && !out.insert(0, 1024) && !out.insert(32, 0));
+        assert!(out.insert(31, 1022) && !out.insert(31, 1022 + 1024) && !out.insert(32, 0));
         assert!((0..7).all(|tree| out.insert(2, tree)) && !out.insert(2, 7));
-        assert!(out.contains(31, 1022) && out.contains(2, 6) && !out.contains(2, 7) && !out.contains(1, 6));
-        assert_eq!([2, 31, 0].map(|plane| out.count(plane)), [7, 1, 0]);
+        assert!(out.contains(31, 1022 + 2048) && out.contains(2, 6) && !out.contains(2, 7) && !out.contains(1, 6));
+        // Where all of a plane are left out, or their number is not known, none is.
+        let mut two = LeftOut::of(2);
+        assert!(two.insert(0, 1) && two.contains(0, 3) && two.insert(0, 2) && !two.contains(0, 1));
+        let mut none = LeftOut::NONE;
+        assert!(!none.insert(0, 0) && !none.contains(0, 0));
     }
 }

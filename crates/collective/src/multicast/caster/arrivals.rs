@@ -79,6 +79,7 @@ impl Caster<'_> {
         let Some(silence) = self.silence.as_mut().filter(|_| watching) else { return };
         let Some(root) = self.op.ranks.at(from).filter(|_| chunk < self.op.layout.numbers()) else { return };
         let share = self.op.layout.share_of(chunk);
+        let way = (way.0, way.1 % self.op.trees_used());
         for silent in silence.hear(share, chunk - self.op.layout.first(share), way) {
             self.counts.silent += 1;
             let word = match silent {

@@ -6,7 +6,7 @@ use crate::multicast::owed::Due;
 use crate::multicast::repair::Given;
 use strandway_proto::HostId;
 use strandway_proto::application::{Action, Stage};
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, LeftOut};
 use strandway_proto::units::Time;
 
 /// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
@@ -55,7 +55,8 @@ impl Caster<'_> {
 
     /// Casts by the trees that others hear.
     pub(super) fn cast(&mut self, cast: Cast) {
-        self.out.push_back(Action::Cast(Cast { left_out: self.left_out, ..cast }));
+        let left_out = if cast.to.as_group().is_some() { self.left_out } else { LeftOut::NONE };
+        self.out.push_back(Action::Cast(Cast { left_out, ..cast }));
     }
 
     pub(super) fn handle_word(&mut self, now: Time, from: u32, word: Word) {
@@ -161,10 +162,19 @@ impl Caster<'_> {
                 if silent >= self.op.silent_max {
                     return self.abort(now, Word::Abort { dead: of }, true);
                 }
-                self.say(of, Word::Probe);
+                self.say_again(of, Word::Probe, silent);
                 self.probe = Some(Probe { of, at: now + every, sent: now, silent });
             }
             _ => self.probe = Some(Probe { of, at: now + every, sent: now, silent: 0 }),
+        }
+    }
+
+    /// Says something once more. Letters take planes in turn: where ranks differ in planes, every other time it is said twice, lest each
+    /// repetition meet a plane that the other one has not.
+    fn say_again(&mut self, to: u32, word: Word, silent: u32) {
+        self.say(to, word);
+        if self.planes != self.op.planes && silent % 2 == 1 {
+            self.say(to, word);
         }
     }
 
@@ -176,7 +186,7 @@ impl Caster<'_> {
             let heard = &self.heard;
             match self.owed.due(now, again, most, |rank| heard[rank as usize]) {
                 None => return,
-                Some(Due::Again(to, word)) => self.say(to, word),
+                Some(Due::Again(to, word, silent)) => self.say_again(to, word, silent),
                 Some(Due::Silent(to)) => self.abort(now, Word::Abort { dead: to }, true),
             }
         }
