@@ -108,7 +108,12 @@ fn contention(table: &mut Table) {
         for (jobs, second) in [1, 2, 4, 8].into_iter().zip(second) {
             let cell = |system| train(system, jobs, memory).seeds(5);
             let what = format!("ATP over ESA direct, {jobs} jobs, {memory}");
-            let row = RowSpec::new(format!("e2/direct/{memory}/{jobs}").replace(' ', ""), what, "", gain(cell, DIRECT));
+            let row = RowSpec::new(
+                format!("e2/direct/{memory}/{jobs}").replace(' ', "").to_lowercase(),
+                what,
+                "",
+                gain(cell, DIRECT),
+            );
             let row = match (jobs, memory) {
                 (8, "5 MiB") => row.at_least(1.1, SECOND, 0.0),
                 (8, _) => row.at_least(1.5, SECOND, 0.0),
@@ -119,15 +124,20 @@ fn contention(table: &mut Table) {
         for (id, name, system) in [("via_ps_free", "via_ps_free", VIA_FREE), ("via_ps", "via_ps", VIA)] {
             let cell = |system| train(system, 8, memory);
             let what = format!("ATP over ESA {name}, 8 jobs, {memory}");
-            table.row(RowSpec::new(format!("e2/{id}/{memory}/8").replace(' ', ""), what, "", gain(cell, system)));
+            table.row(RowSpec::new(
+                format!("e2/{id}/{memory}/8").replace(' ', "").to_lowercase(),
+                what,
+                "",
+                gain(cell, system),
+            ));
         }
         let cell = |system| train(system, 8, memory);
         let what = format!("SwitchML over ESA direct, 8 jobs, {memory}");
         let value = time(cell(SWITCHML)).over(time(cell(DIRECT)));
-        table.row(RowSpec::new(format!("e2/switchml/{memory}/8").replace(' ', ""), what, "", value));
+        table.row(RowSpec::new(format!("e2/switchml/{memory}/8").replace(' ', "").to_lowercase(), what, "", value));
         let load = Value::Of(cell(ATP), LOAD);
         table.row(RowSpec::new(
-            format!("e2/load/{memory}/8").replace(' ', ""),
+            format!("e2/load/{memory}/8").replace(' ', "").to_lowercase(),
             format!("ATP's server load, 8 jobs, {memory}"),
             "",
             load,
@@ -158,14 +168,14 @@ fn mixes(table: &mut Table) {
     table.section("E3, E4: jobs that compute twice as long as they communicate, and half of each (simulator)");
     for memory in ["5 MiB", "1 MiB"] {
         let heavy = |system| train(system, 8, memory).set("workload.compute", "640 us");
-        let id = format!("e3/{memory}").replace(' ', "");
+        let id = format!("e3/{memory}").replace(' ', "").to_lowercase();
         table.row(RowSpec::new(id, format!("ATP over ESA direct, all compute, {memory}"), "", gain(heavy, DIRECT)));
         let half = |system| train(system, 8, memory).set("workload.compute", "[\"160 us\", \"640 us\"]");
         for (job, class) in [(0, "network"), (1, "compute")] {
             let key = ["collectives.train/0.time_us", "collectives.train/1.time_us"][job];
             let value = Value::Of(half(ATP), key).over(Value::Of(half(DIRECT), key));
             let what = format!("ATP over ESA direct, half of each, {memory}: a {class}-heavy job");
-            table.row(RowSpec::new(format!("e4/{class}/{memory}").replace(' ', ""), what, "", value));
+            table.row(RowSpec::new(format!("e4/{class}/{memory}").replace(' ', "").to_lowercase(), what, "", value));
         }
     }
 }
@@ -174,7 +184,7 @@ fn memory(table: &mut Table) {
     table.section("E5: memory, eight jobs (simulator)");
     for memory in ["0.25 MiB", "0.5 MiB", "1 MiB", "2 MiB", "5 MiB", "10 MiB"] {
         let cell = |system| train(system, 8, memory);
-        let id = memory.replace(' ', "");
+        let id = memory.replace(' ', "").to_lowercase();
         table.row(RowSpec::new(format!("e5/{id}"), format!("ATP over ESA direct, {memory}"), "", gain(cell, DIRECT)));
         table.row(RowSpec::new(
             format!("e5/load/{id}"),

@@ -184,7 +184,7 @@ fn parity(table: &mut Table) {
         for (id, what, cell) in [("32+4", "parity 32+4", with(loss)), ("none", "no parity", lossy(loss))] {
             let value = Value::Of(cell, GATHER).over(Value::Of(whole(), GATHER));
             let what = format!("{what}, loss {loss}: time over that without loss and parity");
-            table.row(RowSpec::new(format!("parity/{id}/{loss}"), what, "", value));
+            table.row(RowSpec::new(format!("parity/{}/{loss}", id.replace('+', "-")), what, "", value));
         }
     }
     // 63 receivers, 64 shares of 256 chunks. A fetched chunk may be lost, too.
