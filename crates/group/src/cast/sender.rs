@@ -18,6 +18,8 @@ use strandway_udp::{Completion, Connection, Membership, Node, Reason, random_sec
 const LOOK: Duration = Duration::from_millis(100);
 /// While disks have something to say soon.
 const SOON: Duration = Duration::from_millis(1);
+/// Messages of a receiver that wait to be heeded, at the most: ours, far more than parcels and offers under way cause.
+const NOTES_MAX: usize = 1_024;
 /// A receiver that does not answer is called again after so long.
 const AGAIN: Duration = Duration::from_millis(1_000);
 /// IPv6 and UDP headers and an Ethernet frame around a datagram, in bytes: 40, 8, and 38 with preamble, check and gap.
@@ -352,6 +354,9 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 match note {
                     Ok(Note::Welcome) if self.peers[who].state == State::Absent => self.peers[who].state = State::Waits,
                     Ok(Note::Refused(trouble)) => self.give_up(who, &trouble.to_string()),
+                    Ok(_) if self.peers[who].notes.len() >= NOTES_MAX => {
+                        self.give_up(who, "it says more than it was asked")
+                    }
                     Ok(note) => self.peers[who].notes.push_back(note),
                     Err(malformed) => self.give_up(who, &malformed.to_string()),
                 }
