@@ -6,7 +6,7 @@
 
 Fabrics are built by `strandway fabric`: 16 hosts below 4 T0s, 2 T1s in each of two planes, packets with 4,096 B of payload. Ports are shaped
 so that the cores are not the limit: their load is in each row. STRANDWAY is the program to run, by default target/release/strandway.
-RUNS is how often each cell is measured; its median is shown. MB is the size of the file that is cast, by default 64.
+RUNS is how often each cell is measured; its median is shown. MB is the size of the file that is cast, by default 128.
 """
 
 import json
@@ -21,7 +21,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
 RUNS = int(os.environ.get("RUNS", "3"))
-MB = int(os.environ.get("MB", "64"))
+MB = int(os.environ.get("MB", "128"))
 HOSTS = 16
 
 SCENARIO = """
@@ -62,7 +62,8 @@ class Fabric:
 
     def __init__(self, rate, loss=0, hosts=HOSTS):
         self.name, self.hosts, self.rate, self.loss = f"mb{os.getpid()}", hosts, rate, loss
-        self.folder = tempfile.mkdtemp()
+        # In memory: a disk that all receivers share would be measured instead.
+        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.file = os.path.join(self.folder, "bench.toml")
         with open(self.file, "w") as file:
             file.write(SCENARIO.format(hosts=hosts, rate=rate))
