@@ -4,7 +4,7 @@ use crate::error::GroupError;
 use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
-use strandway_udp::{Completion, Connection, Node, Reason, Region};
+use strandway_udp::{Completion, Connection, Node, Operation, Reason, Region};
 
 /// Bytes that a rank tells, and is answered, in a round.
 pub(crate) const WORDS: usize = 64;
@@ -29,6 +29,8 @@ pub(crate) struct Agreement {
     up: Option<Connection>,
     down: HashMap<Connection, Option<u32>>,
     inboxes: HashMap<Connection, (Region, usize)>,
+    /// Memory of words that are under way.
+    saying: HashMap<Operation, Region>,
     /// Words that have come, oldest first: of rank 0, or at rank 0 of a connection.
     come: Vec<(Connection, Words)>,
 }
@@ -51,6 +53,7 @@ impl Agreement {
             up: None,
             down: HashMap::new(),
             inboxes: HashMap::new(),
+            saying: HashMap::new(),
             come: Vec::new(),
         };
         if rank != 0 {
@@ -72,7 +75,7 @@ impl Agreement {
         if self.rank != 0 {
             self.reach(node, stop)?;
             let up = self.up.expect("reached");
-            say(node, up, words)?;
+            self.say(node, up, words)?;
             loop {
                 if let Some(at) = self.come.iter().position(|(from, _)| *from == up) {
                     return Ok(self.come.remove(at).1);
@@ -120,7 +123,7 @@ impl Agreement {
         let answer = answer(&all)?;
         let others: Vec<Connection> = self.down.keys().copied().collect();
         for connection in others {
-            say(node, connection, &answer)?;
+            self.say(node, connection, &answer)?;
         }
         Ok(answer)
     }
@@ -140,7 +143,7 @@ impl Agreement {
             // It may have ended by itself.
             let _ = node.close(connection);
         }
-        for (region, _) in self.inboxes.into_values() {
+        for region in self.inboxes.into_values().map(|(region, _)| region).chain(self.saying.into_values()) {
             // Its connection is gone, so nothing uses it.
             let _ = node.deregister(region);
         }
@@ -190,6 +193,11 @@ impl Agreement {
                     self.come.push((connection, words));
                 }
             }
+            Completion::Sent { operation, .. } => {
+                if let Some(region) = self.saying.remove(&operation) {
+                    node.deregister(region)?;
+                }
+            }
             Completion::Closed { connection, reason } => {
                 if self.up == Some(connection) {
                     let patient = matches!(reason, Reason::NoAnswer | Reason::PeerFull) && self.inboxes.is_empty();
@@ -217,10 +225,11 @@ impl Agreement {
         self.inboxes.insert(connection, (region, 0));
         Ok(())
     }
-}
 
-fn say(node: &mut Node, connection: Connection, words: &Words) -> Result<(), GroupError> {
-    let region = node.register(words.to_vec());
-    node.send(connection, region, 0..WORDS)?;
-    Ok(())
+    fn say(&mut self, node: &mut Node, connection: Connection, words: &Words) -> Result<(), GroupError> {
+        let region = node.register(words.to_vec());
+        let operation = node.send(connection, region, 0..WORDS)?;
+        self.saying.insert(operation, region);
+        Ok(())
+    }
 }

@@ -35,6 +35,8 @@ pub struct Prepared {
     callers: HashMap<Connection, u32>,
     /// Where words arrive on each connection.
     inboxes: HashMap<Connection, Region>,
+    /// Memory of words that are under way.
+    saying: HashMap<Operation, Region>,
     /// How many runs have ended.
     runs: usize,
     /// Messages of the next run that are here: their numbers and lengths.
@@ -85,6 +87,7 @@ impl Team {
             peers: BTreeMap::new(),
             callers: HashMap::new(),
             inboxes: HashMap::new(),
+            saying: HashMap::new(),
             runs: 0,
             early: Vec::new(),
             posted: HashMap::new(),
@@ -144,7 +147,7 @@ impl Team {
                 self.listen(prepared, connection)?;
                 let mut words = vec![0; WORDS];
                 words[..4].copy_from_slice(&self.rank.to_be_bytes());
-                self.say(connection, words)?;
+                self.say(prepared, connection, words)?;
             }
             Completion::Accepted { connection, .. } => self.listen(prepared, connection)?,
             Completion::Received { connection, .. } => {
@@ -164,7 +167,7 @@ impl Team {
                             let area = self.node.expose(connection, space.staging, 0..space.staged())?;
                             keys.extend_from_slice(&area.to_bytes());
                         }
-                        self.say(connection, keys)?;
+                        self.say(prepared, connection, keys)?;
                     }
                 }
             }
@@ -190,9 +193,10 @@ impl Team {
         Ok(())
     }
 
-    fn say(&mut self, connection: Connection, words: Vec<u8>) -> Result<(), GroupError> {
+    fn say(&mut self, prepared: &mut Prepared, connection: Connection, words: Vec<u8>) -> Result<(), GroupError> {
         let region = self.node.register(words);
-        self.node.send(connection, region, 0..WORDS)?;
+        let operation = self.node.send(connection, region, 0..WORDS)?;
+        prepared.saying.insert(operation, region);
         Ok(())
     }
 
@@ -337,8 +341,8 @@ impl Team {
         for connection in prepared.callers.keys() {
             let _ = self.node.close(*connection);
         }
-        for inbox in prepared.inboxes.into_values() {
-            let _ = self.node.deregister(inbox);
+        for region in prepared.inboxes.into_values().chain(prepared.saying.into_values()) {
+            let _ = self.node.deregister(region);
         }
         let [first, second] = prepared.spaces;
         second.release(&mut self.node, false)?;
