@@ -26,11 +26,6 @@ const TRAIN: Span = Span::from_us(500);
 /// Chunks of a group that leave in one turn of the node at the most, so that receiving has its turn: ours.
 const CHUNKS_PER_TURN: usize = 256;
 
-/// The receiving socket of a plane's trees.
-pub(crate) struct TeamPlane {
-    pub(crate) socket: Udp,
-}
-
 /// An operation that is open.
 struct Task {
     place: Place,
@@ -45,11 +40,13 @@ pub(crate) struct Team {
     members: Vec<Vec<SocketAddrV6>>,
     /// By plane, by tree.
     trees: Vec<Vec<SocketAddrV6>>,
-    id: u64,
+    /// The numbers that members' datagrams carry, by rank.
+    pub(crate) ids: Vec<u64>,
     sealer: Sealer,
     /// By rank.
     openers: Vec<Opener>,
-    pub(crate) planes: Vec<TeamPlane>,
+    /// By plane: the socket that receives what comes along its trees.
+    pub(crate) sockets: Vec<Udp>,
     casts: Casts,
     tasks: HashMap<u32, Task>,
     /// By rank: the planes that the next question and the next answer leave by.
@@ -108,18 +105,18 @@ impl Team {
             let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
             plane.cast_from(device, shared)?;
             let groups: Vec<_> = addresses[number].iter().map(|address| *address.ip()).collect();
-            sockets.push(TeamPlane { socket: Udp::of_groups(*port, config.socket_buffer, &groups, device)? });
+            sockets.push(Udp::of_groups(*port, config.socket_buffer, &groups, device)?);
         }
-        let (id, own) = keys::member(secret, *rank);
-        let opener = |rank| Opener::new(&keys::member(secret, rank).1, config.protection, 0);
+        let keys: Vec<(u64, [u8; 32])> = (0..ranks as u32).map(|rank| keys::member(secret, rank)).collect();
+        let opener = |(_, secret): &(u64, [u8; 32])| Opener::new(secret, config.protection, 0);
         Ok(Team {
             rank: *rank,
             members: members.clone(),
             trees: addresses,
-            id,
-            sealer: Sealer::new(&own, config.protection),
-            openers: (0..ranks as u32).map(opener).collect(),
-            planes: sockets,
+            ids: keys.iter().map(|key| key.0).collect(),
+            sealer: Sealer::new(&keys[*rank as usize].1, config.protection),
+            openers: keys.iter().map(opener).collect(),
+            sockets,
             casts: Casts::catching_up(CATCH_UP),
             tasks: HashMap::new(),
             turns: vec![[0, 1]; ranks],
@@ -128,11 +125,6 @@ impl Team {
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
             counters: GroupCounters::default(),
         })
-    }
-
-    /// The numbers that members' datagrams carry, by rank.
-    pub(crate) fn ids(membership: &Membership) -> Vec<u64> {
-        (0..membership.members.len() as u32).map(|rank| keys::member(&membership.secret, rank).0).collect()
     }
 
     /// How many members the team has.
@@ -257,7 +249,7 @@ impl Team {
     }
 
     fn sealed(&self, kind: Kind, path: PathId) -> Sealed {
-        Sealed { kind, path, credits: 0, connection: self.id, counter: self.sealer.next() }
+        Sealed { kind, path, credits: 0, connection: self.ids[self.rank as usize], counter: self.sealer.next() }
     }
 
     /// Lets chunks leave that are due, into planes that have room; casts that are over are told to `over`. True if anything left.

@@ -15,8 +15,6 @@ const CALLS_PER_TURN: usize = 16;
 struct Slot {
     generation: u32,
     team: Option<Box<Team>>,
-    /// The numbers of its members.
-    ids: Vec<u64>,
 }
 
 /// The groups that a node has joined.
@@ -44,7 +42,7 @@ impl Groups {
 
     /// The sockets that receive for groups.
     pub(super) fn sockets(&self) -> impl Iterator<Item = &Udp> {
-        self.teams().flat_map(|team| team.planes.iter().map(|plane| &plane.socket))
+        self.teams().flat_map(|team| &team.sockets)
     }
 
     fn team(&self, group: Group) -> Result<&Team, Error> {
@@ -64,20 +62,19 @@ impl Node {
     /// # Errors
     /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened.
     pub fn join(&mut self, membership: &Membership) -> Result<Group, Error> {
-        let ids = Team::ids(membership);
-        if ids.iter().any(|id| self.groups.members.contains_key(id)) {
+        let team = Team::join(membership, &self.config, &self.planes)?;
+        if team.ids.iter().any(|id| self.groups.members.contains_key(id)) {
             return Err(Error::Config(format!(
                 "team {}: the node is in a group with this secret; give each team a fresh one",
                 membership.team
             )));
         }
-        let team = Some(Box::new(Team::join(membership, &self.config, &self.planes)?));
         let free = self.groups.slots.iter().position(|slot| slot.team.is_none());
         let index = free.unwrap_or(self.groups.slots.len());
-        self.groups.members.extend(ids.iter().zip(0..).map(|(&id, rank)| (id, (index as u32, rank))));
+        self.groups.members.extend(team.ids.iter().zip(0..).map(|(&id, rank)| (id, (index as u32, rank))));
         match self.groups.slots.get_mut(index) {
-            Some(slot) => (slot.team, slot.ids) = (team, ids),
-            None => self.groups.slots.push(Slot { generation: 0, team, ids }),
+            Some(slot) => slot.team = Some(Box::new(team)),
+            None => self.groups.slots.push(Slot { generation: 0, team: Some(Box::new(team)) }),
         }
         Ok(Group { index: index as u32, generation: self.groups.slots[index].generation })
     }
@@ -89,12 +86,12 @@ impl Node {
     pub fn leave(&mut self, group: Group) -> Result<(), Error> {
         self.groups.team(group)?;
         let slot = &mut self.groups.slots[group.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
         if let Some(mut team) = slot.team.take() {
             team.close_all(&mut self.memory);
-        }
-        slot.generation = slot.generation.wrapping_add(1);
-        for id in std::mem::take(&mut slot.ids) {
-            self.groups.members.remove(&id);
+            team.ids.iter().for_each(|id| {
+                self.groups.members.remove(id);
+            });
         }
         Ok(())
     }
@@ -200,7 +197,7 @@ impl Node {
             for plane in 0..self.planes.len() {
                 for _ in 0..CALLS_PER_TURN {
                     let Some(team) = self.groups.slots[index].team.as_deref() else { break };
-                    if !self.planes[plane].receive_cast(&team.planes[plane].socket, inbox) {
+                    if !self.planes[plane].receive_cast(&team.sockets[plane], inbox) {
                         break;
                     }
                     any = true;
