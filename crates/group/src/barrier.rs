@@ -74,7 +74,7 @@ impl Team {
         Ok(true)
     }
 
-    /// Something happened that nobody waits for now: letters are heeded or kept, what concerns connections is kept.
+    /// A completion that no operation under way is concerned with: letters are heeded or kept, and what connections tell is kept.
     pub(crate) fn set_aside(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter),

@@ -11,6 +11,7 @@
 mod chorus;
 mod note;
 mod receiver;
+mod seat;
 mod sender;
 
 pub use receiver::{Served, receive};
@@ -139,47 +140,59 @@ impl From<Malformed> for CastError {
 /// Files that did not arrive somewhere: the receiver, the path, and why.
 pub type Failures = Vec<(String, PathBuf, Trouble)>;
 
-/// The hashes of a buffer's chunks of so many bytes, by their numbers.
-fn hashes(buffer: &[u8], chunk: usize) -> Vec<[u8; 16]> {
-    let short = |hash: blake3::Hash| *hash.as_bytes().first_chunk().expect("32 bytes");
-    buffer.chunks(chunk.max(1)).map(|chunk| short(blake3::hash(chunk))).collect()
+/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers.
+#[derive(Clone)]
+struct List {
+    hashes: Vec<u8>,
+    /// The hash that the list itself must have.
+    hash: [u8; 32],
+}
+
+impl List {
+    /// Of a parcel that is here, in chunks of so many bytes.
+    fn of(parcel: &[u8], chunk: usize) -> List {
+        let mut hashes = Vec::with_capacity(parcel.len().div_ceil(chunk) * 16);
+        parcel.chunks(chunk).for_each(|chunk| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]));
+        let hash = *blake3::hash(&hashes).as_bytes();
+        List { hashes, hash }
+    }
+
+    /// Of a parcel of so many bytes that is to come: zeros, and the hash that was promised.
+    fn promised(hash: [u8; 32], bytes: usize, chunk: usize) -> List {
+        List { hashes: vec![0; bytes.div_ceil(chunk) * 16], hash }
+    }
 }
 
 /// Broadcasts a buffer from rank 0 in two steps, the list of its hashes first, or in one where members trust each other. `buffer` is the
-/// parcel at rank 0, and empty elsewhere; it comes back full. `promised` is the hash that the list must have.
+/// parcel at rank 0, and empty elsewhere; it comes back full.
 fn broadcast(
     team: &mut Team,
     mut buffer: Vec<u8>,
     bytes: usize,
-    promised: Option<&[u8; 32]>,
+    list: Option<List>,
     stop: &impl Fn() -> bool,
 ) -> Result<Vec<u8>, (Vec<u8>, GroupError)> {
     let what = crate::What::Broadcast { root: 0 };
-    let chunk = team.node().payload() as usize;
-    let list = match promised {
-        None => None,
-        Some(promised) => {
-            let list =
-                if team.rank() == 0 { hashes(&buffer, chunk).concat() } else { vec![0; bytes.div_ceil(chunk) * 16] };
-            let length = list.len();
-            let region = team.node_mut().register(list);
-            let done = team.multicast(what, region, 0..length, stop);
-            // Nothing uses it any more.
-            let list = team.node_mut().deregister(region).unwrap_or_default();
-            if let Err(error) = done {
-                return Err((buffer, error));
-            }
-            if blake3::hash(&list).as_bytes() != promised {
-                let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
-                return Err((buffer, GroupError::Config(what)));
-            }
-            let list: Arc<[[u8; 16]]> = list.chunks_exact(16).filter_map(|hash| hash.first_chunk().copied()).collect();
-            Some(list)
+    let mut hashes = None;
+    if let Some(List { hashes: list, hash }) = list {
+        let length = list.len();
+        let region = team.node_mut().register(list);
+        let done = team.multicast(what, region, 0..length, stop);
+        // Nothing uses it any more.
+        let list = team.node_mut().deregister(region).unwrap_or_default();
+        if let Err(error) = done {
+            return Err((buffer, error));
         }
-    };
+        if *blake3::hash(&list).as_bytes() != hash {
+            let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
+            return Err((buffer, GroupError::Config(what)));
+        }
+        let list: Arc<[[u8; 16]]> = list.chunks_exact(16).filter_map(|hash| hash.first_chunk().copied()).collect();
+        hashes = Some(list);
+    }
     buffer.resize(bytes, 0);
     let region = team.node_mut().register(buffer);
-    let done = team.multicast_checked(what, region, 0..bytes, list, stop);
+    let done = team.multicast_checked(what, region, 0..bytes, hashes, stop);
     let buffer = team.node_mut().deregister(region).unwrap_or_default();
     match done {
         Ok(_) => Ok(buffer),

@@ -7,6 +7,7 @@ use crate::error::GroupError;
 use crate::space::RankSpace;
 use crate::team::Team;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_collective::{Group, Participant, Rank, Schedule};
 use strandway_proto::application::{Action, Application, Event};
@@ -28,7 +29,7 @@ struct Peer {
 /// A collective of messages that is ready to run, at one rank.
 pub struct Prepared {
     /// The collective under the numbers of even and of odd runs.
-    groups: [Group; 2],
+    groups: [Arc<Group>; 2],
     spaces: [RankSpace; 2],
     peers: BTreeMap<u32, Peer>,
     /// Ranks that send to this one.
@@ -46,7 +47,7 @@ pub struct Prepared {
 
 impl Prepared {
     /// The schedule.
-    pub const fn schedule(&self) -> &Schedule {
+    pub fn schedule(&self) -> &Schedule {
         &self.groups[0].schedule
     }
 }
@@ -79,7 +80,7 @@ impl Team {
             return Err(GroupError::Config("a schedule of more than two billion messages: take fewer ranks".into()));
         };
         let rank = Rank(self.rank);
-        let groups = [even, group(messages)];
+        let groups = [Arc::new(even), Arc::new(group(messages))];
         let first = RankSpace::new(&mut self.node, &groups[0], rank);
         let second = first.twin(&mut self.node, &groups[1]);
         let mut prepared = Prepared {

@@ -212,6 +212,17 @@ impl Team {
         (self.node, self.others)
     }
 
+    /// Tries the planes between two operations; what else happens meanwhile waits.
+    pub(crate) fn try_planes(&mut self) -> Result<u32, GroupError> {
+        let mut later = Vec::new();
+        let heard = self.probe(|_, completion| {
+            later.push(completion);
+            Ok(())
+        })?;
+        self.others.extend(later);
+        Ok(heard)
+    }
+
     /// Sends a few letters along each tree of each plane, and listens: the planes by which every other rank was heard on every tree.
     /// Other completions go to `other`.
     pub(crate) fn probe(

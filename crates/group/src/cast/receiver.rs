@@ -1,9 +1,10 @@
 //! The side that writes: takes one cast after the other.
 
-use super::CastError;
 use super::note::{Form, Note, VERSION};
+use super::seat::Seat;
+use super::{CastError, List};
 use crate::error::GroupError;
-use crate::team::{Options, Team};
+use crate::team::Options;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,8 +16,6 @@ use strandway_udp::{Completion, Connection, Error, Membership, Node};
 
 /// The longest that a receiver sleeps before it looks up.
 const LOOK: Duration = Duration::from_millis(50);
-/// While a disk has something to say soon.
-const SOON: Duration = Duration::from_millis(2);
 /// Parcels that a sender may have under way, and bytes of all of them together, at the most: ours.
 const SLOTS_MAX: u16 = 64;
 const MEMORY_MAX: u64 = 1 << 30;
@@ -79,18 +78,10 @@ pub fn receive(
     Ok(())
 }
 
-/// The node of a receiver, alone or in a team.
-enum Seat {
-    Alone(Box<Node>),
-    Member(Box<Team>),
-    /// While it changes.
-    Nobody,
-}
-
 struct Session<'a, S> {
     seat: Seat,
     connection: Connection,
-    letters: Option<Letters>,
+    letters: Letters,
     target: &'a mut Target,
     stop: &'a S,
     /// Set by the sender's hello: the disk thread, and what it says.
@@ -106,9 +97,9 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     fn new(mut node: Node, connection: Connection, target: &'a mut Target, stop: &'a S) -> Session<'a, S> {
         let letters = Letters::new(&mut node, connection);
         Session {
-            seat: Seat::Alone(Box::new(node)),
+            seat: Seat::new(node),
             connection,
-            letters: Some(letters),
+            letters,
             target,
             stop,
             disk: None,
@@ -119,52 +110,29 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         }
     }
 
-    fn node(&mut self) -> &mut Node {
-        match &mut self.seat {
-            Seat::Alone(node) => node,
-            Seat::Member(team) => &mut team.node,
-            Seat::Nobody => unreachable!("it sits again at the end of each change"),
-        }
-    }
-
     /// Leaves team and connection.
-    fn end(mut self) -> Node {
-        let mut node = match std::mem::replace(&mut self.seat, Seat::Nobody) {
-            Seat::Alone(node) => *node,
-            Seat::Member(team) => team.leave().0,
-            Seat::Nobody => unreachable!("it sits again at the end of each change"),
-        };
+    fn end(self) -> Node {
+        let mut node = self.seat.leave();
         // It may have ended by itself.
         let _ = node.close(self.connection);
-        if let Some(letters) = self.letters.take() {
-            letters.leave(&mut node);
-        }
+        self.letters.leave(&mut node);
         node
     }
 
     fn say(&mut self, note: &Note) -> Result<(), CastError> {
-        let mut letters = self.letters.take().expect("there until the end");
-        let said = letters.send(self.node(), note.encode());
-        self.letters = Some(letters);
-        Ok(said?)
+        Ok(self.letters.send(self.seat.node(), note.encode())?)
     }
 
     /// Serves the sender until it says that all is over.
     fn run(&mut self, tell: &mut impl FnMut(Served) -> bool) -> Result<(), CastError> {
-        let mut letters = self.letters.take().expect("there until the end");
-        let posted = letters.post_all(self.node());
-        self.letters = Some(letters);
-        posted?;
+        self.letters.post_all(self.seat.node())?;
         loop {
             if (self.stop)() {
                 return Err(CastError::Stopped);
             }
             self.hear_disk()?;
-            let nap = if self.busy.contains(&true) || self.disk.is_some() { SOON } else { LOOK };
-            let completion = match &mut self.seat {
-                Seat::Member(team) => team.next(nap)?,
-                _ => self.node().wait(nap)?,
-            };
+            // The disk thread wakes the node.
+            let completion = self.seat.wait(LOOK)?;
             let Some(completion) = completion else { continue };
             if let Some(note) = self.take(completion)?
                 && self.heed(note, tell)?
@@ -178,35 +146,23 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     fn take(&mut self, completion: Completion) -> Result<Option<Note>, CastError> {
         match completion {
             Completion::Received { connection, bytes, .. } if connection == self.connection => {
-                let mut letters = self.letters.take().expect("there until the end");
-                let (part, note) = {
-                    let (part, bytes) = letters.take(self.node(), bytes)?;
-                    (part, Note::decode(bytes))
-                };
-                let posted = letters.post(self.node(), part);
-                self.letters = Some(letters);
-                posted?;
+                let (part, bytes) = self.letters.take(self.seat.node(), bytes)?;
+                let note = Note::decode(bytes);
+                self.letters.post(self.seat.node(), part)?;
                 Ok(Some(note?))
             }
             Completion::Sent { connection, operation } if connection == self.connection => {
-                let mut letters = self.letters.take().expect("there until the end");
-                let sent = letters.sent(self.node(), operation);
-                self.letters = Some(letters);
-                sent?;
+                self.letters.sent(self.seat.node(), operation)?;
                 Ok(None)
             }
             Completion::Closed { connection, .. } if connection == self.connection => Err(CastError::SenderGone),
             // One sender at a time: another one hears that we are busy.
             Completion::Accepted { connection, .. } => {
-                let _ = self.node().close(connection);
+                let _ = self.seat.node().close(connection);
                 Ok(None)
             }
             other => {
-                if let Seat::Member(team) = &mut self.seat
-                    && let Completion::Word { from, letter, to_all: false, .. } = other
-                {
-                    team.heed(from, &letter)?;
-                }
+                self.seat.heed(&other)?;
                 Ok(None)
             }
         }
@@ -222,17 +178,11 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             }
             (Note::Form(form), true) => self.join(form)?,
             (Note::Try, true) => {
-                let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
-                let mut later = Vec::new();
-                let heard = team.probe(|_, completion| {
-                    later.push(completion);
-                    Ok(())
-                })?;
-                team.others.extend(later);
+                let heard = self.seat.team().ok_or(Malformed)?.try_planes()?;
                 self.say(&Note::Heard(heard))?;
             }
             (Note::Planes(planes), true) => {
-                let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
+                let team = self.seat.team().ok_or(Malformed)?;
                 team.planes = planes;
                 let members = team.ranks();
                 if !tell(Served::Formed { members, planes }) {
@@ -269,7 +219,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         self.busy = vec![false; slots.into()];
         let (orders, list) = mpsc::channel();
         let (say, said) = mpsc::channel();
-        let waker = self.node().waker()?;
+        let waker = self.seat.node().waker()?;
         let receiver = Receiver::of_many(target, self.block);
         let spawned = std::thread::Builder::new().name("cast".into()).spawn(move || {
             work(receiver, &list, |news| {
@@ -308,7 +258,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 
     /// Joins a team, and leaves the one before.
     fn join(&mut self, form: Form) -> Result<(), CastError> {
-        let ours = self.node().addresses()?.len();
+        let ours = self.seat.node().addresses()?.len();
         let sane = form.rank != 0
             && (form.rank as usize) < form.members.len()
             && form.members.iter().all(|member| member.len() == ours)
@@ -319,11 +269,6 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             return Err(Malformed.into());
         }
         self.trusting = form.trusting;
-        let (node, mut others) = match std::mem::replace(&mut self.seat, Seat::Nobody) {
-            Seat::Alone(node) => (*node, Default::default()),
-            Seat::Member(team) => team.leave(),
-            Seat::Nobody => unreachable!("it sits again at the end of each change"),
-        };
         let options = Options {
             team: form.team,
             port: form.port,
@@ -341,17 +286,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             port: form.port,
             trees: form.trees,
         };
-        match Team::join(node, &membership, options) {
-            Ok(mut team) => {
-                team.spare_root = true;
-                team.others.append(&mut others);
-                self.seat = Seat::Member(Box::new(team));
-            }
-            Err((node, error)) => {
-                self.seat = Seat::Alone(node);
-                return Err(error.into());
-            }
-        }
+        self.seat.join(&membership, options)?;
         self.say(&Note::Joined)
     }
 
@@ -361,10 +296,10 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         if !free || u64::from(bytes) > parcel_bytes(self.block) || bytes == 0 {
             return Err(Malformed.into());
         }
-        let promised = (!self.trusting).then_some(hashes);
         let stop = self.stop;
-        let Seat::Member(team) = &mut self.seat else { return Err(Malformed.into()) };
-        match super::broadcast(team, Vec::new(), bytes as usize, promised, stop) {
+        let team = self.seat.team().ok_or(Malformed)?;
+        let list = (!self.trusting).then(|| List::promised(*hashes, bytes as usize, team.node().payload() as usize));
+        match super::broadcast(team, Vec::new(), bytes as usize, list, stop) {
             Ok(buffer) => {
                 self.busy[usize::from(slot)] = true;
                 self.bytes += u64::from(bytes);

@@ -2,9 +2,9 @@
 
 use super::chorus::Chorus;
 use super::note::{Form, Note, VERSION};
-use super::{CastError, Failures, Options};
+use super::seat::Seat;
+use super::{CastError, Failures, List, Options};
 use crate::error::GroupError;
-use crate::team::Team;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::path::PathBuf;
@@ -16,8 +16,6 @@ use strandway_udp::{Completion, Connection, Membership, Node, Reason, random_sec
 
 /// How often the caller hears of the cast, and the longest that the sender sleeps.
 const LOOK: Duration = Duration::from_millis(100);
-/// While disks have something to say soon.
-const SOON: Duration = Duration::from_millis(1);
 /// Messages of a receiver that wait to be heeded, at the most: ours, far more than parcels and offers under way cause.
 const NOTES_MAX: usize = 1_024;
 /// A receiver that does not answer is called again after so long.
@@ -65,7 +63,7 @@ pub struct Progress {
 /// How far a cast is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Since the first team formed, in seconds.
+    /// Since the call, in seconds.
     pub seconds: f64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -123,7 +121,7 @@ pub fn send(
     let wire = wire(&node);
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
-        seat: Some(Seat::Alone(Box::new(node))),
+        seat: Seat::new(node),
         peers,
         options,
         stop,
@@ -172,14 +170,8 @@ impl Peer {
     }
 }
 
-enum Seat {
-    Alone(Box<Node>),
-    Member(Box<Team>),
-}
-
 struct Casting<'a, S> {
-    /// Empty only while it changes.
-    seat: Option<Seat>,
+    seat: Seat,
     peers: Vec<Peer>,
     options: &'a Options,
     stop: &'a S,
@@ -192,19 +184,9 @@ struct Casting<'a, S> {
 }
 
 impl<S: Fn() -> bool> Casting<'_, S> {
-    fn node(&mut self) -> &mut Node {
-        match self.seat.as_mut().expect("it sits again at the end of each change") {
-            Seat::Alone(node) => node,
-            Seat::Member(team) => &mut team.node,
-        }
-    }
-
     fn status(&mut self) -> Status {
-        let planes = match &self.seat {
-            Some(Seat::Member(team)) => team.multicast_planes(),
-            _ => 0,
-        };
-        let wire_bytes = wire(self.node()) - self.wire;
+        let planes = self.seat.team().map_or(0, |team| team.multicast_planes());
+        let wire_bytes = wire(self.seat.node()) - self.wire;
         let progress = |peer: &Peer| Progress {
             name: peer.listener.name.clone(),
             state: peer.state.clone(),
@@ -259,7 +241,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 );
             }
             // Whoever has come in the meantime is next.
-            self.turn(SOON, each)?;
+            self.turn(Duration::ZERO, each)?;
         }
         for who in 0..self.peers.len() {
             if self.peers[who].state == State::Done {
@@ -291,10 +273,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     }
 
     fn say(&mut self, who: usize, note: &Note) -> Result<(), CastError> {
-        let Some(mut letters) = self.peers[who].letters.take() else { return Ok(()) };
-        let said = letters.send(self.node(), note.encode());
-        self.peers[who].letters = Some(letters);
-        Ok(said?)
+        match &mut self.peers[who].letters {
+            Some(letters) => Ok(letters.send(self.seat.node(), note.encode())?),
+            None => Ok(()),
+        }
     }
 
     /// Moves packets once, calls who is to be called, and heeds what is no note.
@@ -306,15 +288,11 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             let peer = &self.peers[who];
             if peer.state == State::Absent && peer.connection.is_none() && peer.call_at <= Instant::now() {
                 let addresses = peer.listener.addresses.clone();
-                let connection = self.node().connect(&addresses)?;
+                let connection = self.seat.node().connect(&addresses)?;
                 self.peers[who].connection = Some(connection);
             }
         }
-        let completion = match self.seat.as_mut().expect("it sits again at the end of each change") {
-            Seat::Alone(node) => node.wait(nap)?,
-            Seat::Member(team) => team.next(nap)?,
-        };
-        if let Some(completion) = completion {
+        if let Some(completion) = self.seat.wait(nap)? {
             self.heed(completion)?;
         }
         if self.looked.elapsed() >= LOOK {
@@ -332,8 +310,8 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         match completion {
             Completion::Connected { connection } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
-                let mut letters = Letters::new(self.node(), connection);
-                letters.post_all(self.node())?;
+                let mut letters = Letters::new(self.seat.node(), connection);
+                letters.post_all(self.seat.node())?;
                 self.peers[who].letters = Some(letters);
                 let (block, slots) = (self.options.block, self.options.slots);
                 let hello = Note::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
@@ -341,14 +319,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             }
             Completion::Received { connection, bytes, .. } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
-                let Some(mut letters) = self.peers[who].letters.take() else { return Ok(()) };
-                let (part, note) = {
-                    let (part, bytes) = letters.take(self.node(), bytes)?;
-                    (part, Note::decode(bytes))
-                };
-                let posted = letters.post(self.node(), part);
-                self.peers[who].letters = Some(letters);
-                if posted.is_err() {
+                let Some(letters) = &mut self.peers[who].letters else { return Ok(()) };
+                let (part, bytes) = letters.take(self.seat.node(), bytes)?;
+                let note = Note::decode(bytes);
+                if letters.post(self.seat.node(), part).is_err() {
                     return Ok(());
                 }
                 match note {
@@ -363,17 +337,15 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             }
             Completion::Sent { connection, operation } => {
                 if let Some(who) = of(self, connection)
-                    && let Some(mut letters) = self.peers[who].letters.take()
+                    && let Some(letters) = &mut self.peers[who].letters
                 {
-                    let sent = letters.sent(self.node(), operation);
-                    self.peers[who].letters = Some(letters);
-                    sent?;
+                    letters.sent(self.seat.node(), operation)?;
                 }
             }
             Completion::Closed { connection, reason } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
                 if let Some(letters) = self.peers[who].letters.take() {
-                    letters.leave(self.node());
+                    letters.leave(self.seat.node());
                 }
                 let peer = &mut self.peers[who];
                 peer.connection = None;
@@ -387,12 +359,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     State::Absent | State::Receives => peer.state = State::Lost(reason.to_string()),
                 }
             }
-            Completion::Word { from, letter, to_all: false, .. } => {
-                if let Some(Seat::Member(team)) = &mut self.seat {
-                    team.heed(from, &letter)?;
-                }
-            }
-            _ => {}
+            other => self.seat.heed(&other)?,
         }
         Ok(())
     }
@@ -402,10 +369,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         self.peers[who].state = State::Lost(why.into());
         if let Some(connection) = self.peers[who].connection.take() {
             // It may have ended by itself.
-            let _ = self.node().close(connection);
+            let _ = self.seat.node().close(connection);
         }
         if let Some(letters) = self.peers[who].letters.take() {
-            letters.leave(self.node());
+            letters.leave(self.seat.node());
         }
     }
 
@@ -439,7 +406,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 }
                 return Ok(said);
             }
-            self.turn(SOON, each)?;
+            self.turn(LOOK, each)?;
         }
     }
 
@@ -450,13 +417,9 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             if members.is_empty() {
                 return Err(CastError::Nobody(self.reasons()));
             }
-            let (node, mut others) = match self.seat.take().expect("it sits again at the end of each change") {
-                Seat::Alone(node) => (*node, VecDeque::new()),
-                Seat::Member(team) => team.leave(),
-            };
             let team = &self.options.team;
             let mut addresses = Vec::new();
-            for address in node.addresses()? {
+            for address in self.seat.node().addresses()? {
                 if let std::net::SocketAddr::V6(address) = address {
                     addresses.push(address);
                 }
@@ -471,17 +434,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 port: team.port,
                 trees: team.trees,
             };
-            match Team::join(node, &membership, *team) {
-                Ok(mut team) => {
-                    team.spare_root = true;
-                    team.others.append(&mut others);
-                    self.seat = Some(Seat::Member(Box::new(team)));
-                }
-                Err((node, error)) => {
-                    self.seat = Some(Seat::Alone(node));
-                    return Err(error.into());
-                }
-            }
+            self.seat.join(&membership, *team)?;
             for (rank, &who) in (1..).zip(members.iter()) {
                 let form = Form {
                     rank,
@@ -507,20 +460,15 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             members.iter().for_each(|&who| {
                 let _ = self.say(who, &Note::Try);
             });
-            let Some(Seat::Member(team)) = &mut self.seat else { continue };
-            let mut later = Vec::new();
-            let own = team.probe(|_, completion| {
-                later.push(completion);
-                Ok(())
-            })?;
-            team.others.extend(later);
+            let Some(team) = self.seat.team() else { continue };
+            let own = team.try_planes()?;
             let heard =
                 self.hear_all(members, |note| if let Note::Heard(planes) = note { Some(*planes) } else { None }, each)?;
             if heard.contains(&None) {
                 continue;
             }
             let planes = heard.into_iter().flatten().fold(own, |planes, heard| planes & heard);
-            if let Some(Seat::Member(team)) = &mut self.seat {
+            if let Some(team) = self.seat.team() {
                 team.planes = planes;
             }
             members.iter().for_each(|&who| {
@@ -542,7 +490,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let mut chorus = Chorus::new(members.iter().copied());
         let (orders, list) = mpsc::channel();
         let (inbox, heard) = mpsc::channel();
-        let waker = self.node().waker()?;
+        let waker = self.seat.node().waker()?;
         let sender = Sender::new(tree, (self.options.block, self.options.slots), false, orders);
         let thread = std::thread::Builder::new().name("cast".into()).spawn(move || {
             let ended = sender.run(&heard, || waker.wake());
@@ -589,10 +537,15 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            if let Some((slot, parcel)) = parcels.pop_front() {
-                self.cast(slot, parcel, chorus, inbox, members, each)?;
-            }
-            self.turn(SOON, each)?;
+            // The disk thread wakes the node. While an operation runs, that is not heard.
+            let nap = match parcels.pop_front() {
+                Some((slot, parcel)) => {
+                    self.cast(slot, parcel, chorus, inbox, members, each)?;
+                    Duration::ZERO
+                }
+                None => LOOK,
+            };
+            self.turn(nap, each)?;
             for who in members.clone() {
                 self.listen(who, chorus, inbox);
             }
@@ -650,24 +603,24 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     ) -> Result<(), CastError> {
         let bytes = parcel.len();
         debug_assert!(bytes as u64 <= parcel_bytes(self.options.block));
-        let chunk = self.node().payload() as usize;
-        let promised =
-            (!self.options.trusting).then(|| *blake3::hash(&super::hashes(&parcel, chunk).concat()).as_bytes());
+        let chunk = self.seat.node().payload() as usize;
+        let list = (!self.options.trusting).then(|| List::of(&parcel, chunk));
         loop {
             self.leave_behind(chorus, inbox, members)?;
-            let formed = matches!(&self.seat, Some(Seat::Member(team)) if team.ranks() as usize == members.len() + 1);
+            let formed = self.seat.team().is_some_and(|team| team.ranks() as usize == members.len() + 1);
             if !formed {
                 self.form(members, each)?;
                 continue;
             }
-            let note = Note::Parcel { slot, bytes: bytes as u32, hashes: promised.unwrap_or_default() };
+            let note =
+                Note::Parcel { slot, bytes: bytes as u32, hashes: list.as_ref().map_or([0; 32], |list| list.hash) };
             members.iter().for_each(|&who| {
                 // Who is gone is found out by the team.
                 let _ = self.say(who, &note);
             });
             let stop = self.stop;
-            let Some(Seat::Member(team)) = &mut self.seat else { continue };
-            match super::broadcast(team, parcel, bytes, promised.as_ref(), stop) {
+            let Some(team) = self.seat.team() else { continue };
+            match super::broadcast(team, parcel, bytes, list.clone(), stop) {
                 Ok(_) => {
                     self.cast_bytes += bytes as u64;
                     chorus.cast(slot, bytes as u64);

@@ -1,0 +1,88 @@
+//! The node of one side of a cast: alone, or in the team that it has joined last.
+
+use crate::error::GroupError;
+use crate::team::{Options, Team};
+use std::collections::VecDeque;
+use std::time::Duration;
+use strandway_udp::{Completion, Membership, Node};
+
+enum Inner {
+    Alone(Box<Node>),
+    Member(Box<Team>),
+}
+
+/// A node, and its team if it has one.
+pub(super) struct Seat(Option<Inner>);
+
+/// It is empty within `join` only.
+const SITS: &str = "it sits again at the end of each change";
+
+impl Seat {
+    /// A node without a team.
+    pub(super) fn new(node: Node) -> Seat {
+        Seat(Some(Inner::Alone(Box::new(node))))
+    }
+
+    pub(super) fn node(&mut self) -> &mut Node {
+        match self.0.as_mut().expect(SITS) {
+            Inner::Alone(node) => node,
+            Inner::Member(team) => &mut team.node,
+        }
+    }
+
+    /// The team that the node is in.
+    pub(super) fn team(&mut self) -> Option<&mut Team> {
+        match self.0.as_mut().expect(SITS) {
+            Inner::Alone(_) => None,
+            Inner::Member(team) => Some(team),
+        }
+    }
+
+    /// The next completion; those that operations of the team have left lying come first.
+    pub(super) fn wait(&mut self, nap: Duration) -> Result<Option<Completion>, GroupError> {
+        match self.0.as_mut().expect(SITS) {
+            Inner::Alone(node) => Ok(node.wait(nap)?),
+            Inner::Member(team) => team.next(nap),
+        }
+    }
+
+    /// Gives the team a letter that came between its operations; anything else is nobody's.
+    pub(super) fn heed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+        match (self.team(), completion) {
+            (Some(team), Completion::Word { from, letter, to_all: false, .. }) => team.heed(*from, letter),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves its team, and joins another one, whose root repairs only what no receiver has.
+    ///
+    /// # Errors
+    /// If the membership does not fit the node, which is then alone.
+    pub(super) fn join(&mut self, membership: &Membership, options: Options) -> Result<(), GroupError> {
+        let (node, others) = self.take();
+        match Team::join(node, membership, options) {
+            Ok(mut team) => {
+                team.spare_root = true;
+                team.others = others;
+                self.0 = Some(Inner::Member(Box::new(team)));
+                Ok(())
+            }
+            Err((node, error)) => {
+                self.0 = Some(Inner::Alone(node));
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves its team.
+    pub(super) fn leave(mut self) -> Node {
+        self.take().0
+    }
+
+    fn take(&mut self) -> (Node, VecDeque<Completion>) {
+        match self.0.take().expect(SITS) {
+            Inner::Alone(node) => (*node, VecDeque::new()),
+            Inner::Member(team) => team.leave(),
+        }
+    }
+}
