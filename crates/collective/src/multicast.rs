@@ -30,6 +30,12 @@ use strandway_proto::{HostId, MessageId};
 /// So often in a row a rank may leave a question unanswered before it counts as dead. Multicast sheet, section 6.2, rule 6.
 pub const SILENT_MAX: u32 = 40;
 
+/// The share of its rate that a root sends where switches may drop. Multicast sheet, section 6.1.
+pub const PACE: f64 = 0.95;
+
+/// Chains of an all-gather unless one says otherwise: the artifact's.
+pub const CHAINS: u32 = 2;
+
 /// Chunks that a root casts before it looks up: the artifact's batch.
 pub const BATCH: u32 = 128;
 

@@ -5,7 +5,7 @@ use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
-use strandway_collective::multicast::Word;
+use strandway_collective::multicast::{CHAINS, PACE, Word};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{Letter, PathId};
 use strandway_udp::{Completion, Group, Membership, Node};
@@ -27,15 +27,15 @@ const EARLY_MAX: usize = 65_536;
 pub struct Options {
     /// The team's number: fabrics copy for the teams that they know. Default 0, of all hosts.
     pub team: u16,
-    /// The UDP port of group addresses. Default 47,940.
+    /// The UDP port of group addresses. Default [`Options::PORT`].
     pub port: u16,
     /// Trees of each plane. Default 1.
     pub trees: u16,
     /// How long ranks wait for each other to come, and for one that is silent. Default 20 s.
     pub patience: Duration,
-    /// Ranks that cast at the same time in an all-gather. Default 2, as in the paper's artifact.
+    /// Ranks that cast at the same time in an all-gather. Default [`CHAINS`].
     pub chains: u32,
-    /// The share of the rate at which roots cast. Default 0.95: datagrams carry headers that nodes do not see.
+    /// The share of the rate at which roots cast. Default [`PACE`].
     pub pace: f64,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
@@ -46,15 +46,18 @@ pub struct Options {
 }
 
 impl Options {
+    /// The default of [`Options::port`]: from the dynamic range, ours.
+    pub const PORT: u16 = 47_940;
+
     /// Defaults for ranks that receive at this rate, all planes together.
     pub fn new(rate: Rate) -> Options {
         Options {
             team: 0,
-            port: 47_940,
+            port: Options::PORT,
             trees: 1,
             patience: Duration::from_secs(20),
-            chains: 2,
-            pace: 0.95,
+            chains: CHAINS,
+            pace: PACE,
             rate,
             rtt: Span::from_ms(2),
             no_multicast: false,

@@ -2,6 +2,8 @@
 
 use clap::Args as ClapArgs;
 use std::time::Duration;
+use strandway_collective::multicast::PACE;
+use strandway_group::Options;
 use strandway_lab::parse_span;
 
 /// How a team of nodes multicasts.
@@ -11,13 +13,13 @@ pub(crate) struct TeamArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) team: u16,
     /// The UDP port of group addresses
-    #[arg(long, value_name = "PORT", default_value_t = 47_940, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = Options::PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) group_port: u16,
     /// Multicast trees of each plane [default: 1, or as many as the node file's fabric has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) trees: Option<u16>,
     /// The share of the rate at which multicast roots send
-    #[arg(long, value_name = "SHARE", default_value_t = 0.95)]
+    #[arg(long, value_name = "SHARE", default_value_t = PACE)]
     pub(crate) pace: f64,
     /// How long to wait for others to come, and for one that is silent, such as 20s
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = patience)]

@@ -82,8 +82,7 @@ fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
 fn listeners(args: &CastArgs, file: Option<&NodeFile>) -> Result<Vec<Listener>, Failure> {
     let mut all = Vec::new();
     for name in &args.to {
-        let names: Vec<String> = name.split(',').filter(|word| !word.is_empty()).map(String::from).collect();
-        all.push(Listener { name: name.clone(), addresses: team::one(&names, file, PORT)? });
+        all.push(Listener { name: name.clone(), addresses: team::one(name, file, PORT)? });
     }
     if let Some(path) = &args.to_file {
         for (name, addresses) in team::lines("--to-file", path, file, PORT)? {
@@ -97,11 +96,11 @@ fn listeners(args: &CastArgs, file: Option<&NodeFile>) -> Result<Vec<Listener>, 
 }
 
 fn send(args: &CastArgs) -> Result<(), Failure> {
-    let file = args.wire.node.as_deref().map(NodeFile::load).transpose()?;
+    let file = wire::node_file(&args.wire)?;
     let listeners = listeners(args, file.as_ref())?;
     let first = listeners[0].addresses.clone();
     let ours = || first.iter().copied().map(wire::local_for).collect();
-    let (mut config, file) = wire::config(&args.wire, None, ours, 0)?;
+    let mut config = wire::configure(&args.wire, file.as_ref(), None, ours, 0)?;
     config.rate = args.rate.unwrap_or(if file.is_some() { config.rate } else { RATE });
     let options = Options {
         block: u32::try_from(args.block).unwrap_or(u32::MAX),

@@ -8,7 +8,6 @@ use crate::progress;
 use strandway_collective::Algorithm;
 use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Team, What};
-use strandway_lab::NodeFile;
 use strandway_udp::Node;
 
 /// Transfers of a rank under way at once in an all-to-all: ours, as in scenarios.
@@ -16,7 +15,7 @@ const WINDOW: u32 = 8;
 
 pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     let way = way(args)?;
-    let node_file = args.wire.node.as_deref().map(NodeFile::load).transpose()?;
+    let node_file = wire::node_file(&args.wire)?;
     let ranks = team::rank_file(&args.ranks, node_file.as_ref())?;
     let rank = team::rank(args.rank)?;
     let Some(ours) = ranks.get(rank as usize).cloned() else {
@@ -31,7 +30,8 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("--root {root}: there are {} ranks, counted from 0", ranks.len())));
     }
-    let (mut config, _) = wire::config(&args.wire, args.profile.as_deref(), || Ok(ours), team::PORT)?;
+    let (profile, file) = (args.profile.as_deref(), node_file.as_ref());
+    let mut config = wire::configure(&args.wire, file, profile, || Ok(ours), team::PORT)?;
     config.rate = args.rate.unwrap_or(config.rate);
     let options = team::options(&args.team, &config)?;
     let inputs = [wire::inputs(&args.wire), vec![args.ranks.clone()]].concat();

@@ -45,9 +45,7 @@ pub(super) fn lines(
         if line.is_empty() {
             continue;
         }
-        let names: Vec<String> =
-            line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).map(String::from).collect();
-        let addresses = one(&names, file, port).map_err(|failure| match failure {
+        let addresses = one(line, file, port).map_err(|failure| match failure {
             Failure::Usage(said) => wrong(format!("line {number}: {said}")),
             other => other,
         })?;
@@ -62,11 +60,12 @@ pub(super) fn lines(
     }
 }
 
-/// The addresses of a node: by name where a node file knows it.
-pub(super) fn one(names: &[String], file: Option<&NodeFile>, port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
-    match (file, names) {
-        (Some(file), [_]) => wire::peer(file, names, port),
-        _ => wire::addresses(names, port),
+/// The addresses of a node, plane by plane, with commas or spaces between them; or its name, if a node file knows it.
+pub(super) fn one(text: &str, file: Option<&NodeFile>, port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
+    let names: Vec<String> = text.split([',', ' ', '\t']).filter(|word| !word.is_empty()).map(String::from).collect();
+    match (file, &names[..]) {
+        (Some(file), [_]) => wire::peer(file, &names, port),
+        _ => wire::addresses(&names, port),
     }
 }
 

@@ -68,20 +68,36 @@ pub(super) fn peer(file: &NodeFile, names: &[String], port: u16) -> Result<Vec<S
     }
 }
 
-/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+/// The node file that the command line names.
+pub(super) fn node_file(args: &WireArgs) -> Result<Option<NodeFile>, Failure> {
+    Ok(args.node.as_deref().map(NodeFile::load).transpose()?)
+}
+
+/// What a node is opened with, and its node file: see [`configure`].
 pub(super) fn config(
     args: &WireArgs,
     profile: Option<&str>,
     ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
     port: u16,
 ) -> Result<(Config, Option<NodeFile>), Failure> {
+    let file = node_file(args)?;
+    Ok((configure(args, file.as_ref(), profile, ours, port)?, file))
+}
+
+/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+pub(super) fn configure(
+    args: &WireArgs,
+    file: Option<&NodeFile>,
+    profile: Option<&str>,
+    ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
+    port: u16,
+) -> Result<Config, Failure> {
     let read = |path: &PathBuf| {
         std::fs::read(path)
             .map_err(|e| Failure::Usage(format!("--key {}: {e}; `head -c 32 /dev/urandom > key`", path.display())))
     };
     let key = args.key.as_ref().map(read).transpose()?;
-    let file = args.node.as_deref().map(NodeFile::load).transpose()?;
-    let mut config = match &file {
+    let mut config = match file {
         Some(file) => file.config(key.as_deref()).map_err(Failure::Usage)?,
         None => {
             let mut planes = addresses(&args.plane, port)?;
@@ -117,7 +133,7 @@ pub(super) fn config(
         Waiting::Sleep => strandway_udp::Waiting::Sleep,
         Waiting::Adaptive => config.waiting,
     };
-    Ok((config, file))
+    Ok(config)
 }
 
 /// The line that a server prints about callers that it refused.

@@ -4,7 +4,7 @@ use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use crate::alone::Alone;
 use crate::reader::Section;
-use strandway_collective::multicast::{Chains, Cutoff, Multicast, Ranks, Recovery, SILENT_MAX};
+use strandway_collective::multicast::{CHAINS, Chains, Cutoff, Multicast, PACE, Ranks, Recovery, SILENT_MAX};
 use strandway_collective::{BroadcastTree, Collective};
 use strandway_fabric::Members;
 use strandway_fabric::multicast::Tree;
@@ -17,9 +17,6 @@ use strandway_proto::units::{Bytes, Rate, Span};
 
 /// The factor of the artifact's cutoff timer. Multicast sheet, section 3.
 const ARTIFACT_CUTOFF: f64 = 5.0;
-
-/// The share of its rate that a root sends where switches may drop. Multicast sheet, section 6.1.
-const PACE: f64 = 0.95;
 
 /// How a buffer reaches all: what a scenario says about multicast.
 #[derive(Clone, Debug)]
@@ -49,7 +46,7 @@ pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
     Written {
         root,
         parity: read_parity(section),
-        chains: chains.unwrap_or(2),
+        chains: chains.unwrap_or(CHAINS),
         trees: many("trees", 0, 1 << 16).unwrap_or(0),
         pace: section.ratio("pace", 0.0, 1.0),
         cutoff,
