@@ -139,7 +139,7 @@ pub struct Caster<'a> {
     /// Planes and trees that others hear nothing on.
     shunned: u32,
     left_out: LeftOut,
-    /// What this rank hears along each tree, where trees are known.
+    /// The chunks that this rank hears along each tree, where trees are known.
     silence: Option<Silence>,
     /// When to begin to fetch, as far as is known.
     fetch_at: Time,

@@ -1,4 +1,4 @@
-//! What becomes of chunks that arrive, and of those that do not: marking, rebuilding, and when to fetch.
+//! Chunks that arrive are marked and used to rebuild others. Chunks that do not arrive are fetched: here is decided when.
 
 use super::{Caster, Phase, Turn};
 use crate::multicast::Cutoff;
@@ -135,7 +135,7 @@ impl Caster<'_> {
         }
     }
 
-    /// When nothing came for so long after 0.9 of the schedule, nothing more will (multicast sheet, section 6.3).
+    /// The time at which this rank stops waiting, once 0.9 of the schedule is over and nothing arrives (multicast sheet, section 6.3).
     pub(super) fn quiet_at(&self) -> Time {
         if self.op.cutoff != Cutoff::Tuned {
             return Time::NEVER;

@@ -1,7 +1,7 @@
-//! What ranks do that have no plane in common: chunks go from each rank to the next one, by the planes that these two share.
+//! Ranks without a common plane. Chunks go from each rank to the next one, on the planes that these two share.
 //!
 //! Ours; multicast sheet, section 16: "unicast tree, said so". Every rank casts its share to the next rank and passes on what it gets,
-//! unless the next one is where that came from. What a rank lacks it fetches from the rank before it.
+//! unless the next one is where that came from. A rank fetches what it lacks from the rank before it.
 
 use super::Caster;
 use crate::multicast::letters::Word;
