@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod actor;
 pub mod bandwidth;
 mod bound;
 pub mod broadcast_tree;
@@ -12,7 +13,9 @@ pub mod participant;
 pub mod placement;
 pub mod programs;
 pub mod schedule;
+pub mod script;
 
+pub use actor::{Actor, OperationMaker, Operations};
 pub use bandwidth::{Bandwidth, bandwidth};
 pub use broadcast_tree::BroadcastTree;
 pub use flows::{FlowTable, Flows};
@@ -23,3 +26,4 @@ pub use participant::Participant;
 pub use placement::{Placement, PlacementError};
 pub use programs::{AnyApplication, Programs};
 pub use schedule::{Algorithm, Collective, Rank, Receive, Schedule, ScheduleError, Send};
+pub use script::{Operation, Script, ScriptedJob, Step, Work};

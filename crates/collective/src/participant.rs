@@ -22,6 +22,8 @@ pub struct Participant<'a> {
     free: u32,
     /// One of them may be posted now.
     allowed: bool,
+    /// When it begins; [`Time::NEVER`] until another program begins it.
+    start: Time,
     begun: bool,
     /// Pieces that have arrived, and that have been acknowledged, of messages that are not whole: message and count.
     arrived: Vec<(u32, u32)>,
@@ -63,6 +65,7 @@ impl<'a> Participant<'a> {
             posting: None,
             free,
             allowed: false,
+            start: group.starts[rank.0 as usize],
             begun: false,
             arrived: Vec::new(),
             acknowledged: Vec::new(),
@@ -119,7 +122,7 @@ impl Application for Participant<'_> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if now < self.group.starts[self.rank.0 as usize] {
+        if now < self.start {
             return;
         }
         self.begun = true;
@@ -153,11 +156,20 @@ impl Application for Participant<'_> {
     }
 
     fn poll_timeout(&self) -> Time {
-        if self.begun && self.free == 0 { Time::NEVER } else { self.group.starts[self.rank.0 as usize] }
+        if self.begun && self.free == 0 { Time::NEVER } else { self.start }
     }
 
     fn owns(&self, message: MessageId) -> bool {
         self.group.numbers().contains(&message.0)
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.start = now;
+        self.handle_timeout(now);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.begun && self.member.received()
     }
 
     fn is_done(&self) -> bool {

@@ -1,18 +1,20 @@
 //! The programs of a run: which one sits at each host.
 
+use crate::actor::{Actor, OperationMaker, Operations};
 use crate::flows::{FlowTable, Flows};
 use crate::group::Group;
 use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
-use std::collections::BTreeMap;
+use crate::script::{Operation, ScriptedJob};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use strandway_fabric::{NodeId, Plan};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::program::Program;
-use strandway_proto::{HostId, MessageId, Time};
+use strandway_proto::{HostId, MessageId, RankTimes, Time};
 
 /// The program of a host: one `match` finds the code of a built-in one.
 pub enum AnyApplication<'a> {
@@ -22,6 +24,8 @@ pub enum AnyApplication<'a> {
     Member(Box<Participant<'a>>),
     /// A rank of a multicast operation.
     Caster(Box<Caster<'a>>),
+    /// A rank of a training job.
+    Actor(Box<Actor<'a>>),
     /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
     Several(Several<'a>),
     /// A program of one's own.
@@ -34,6 +38,7 @@ impl fmt::Debug for AnyApplication<'_> {
             AnyApplication::Flows(flows) => flows.fmt(f),
             AnyApplication::Member(member) => member.fmt(f),
             AnyApplication::Caster(caster) => caster.fmt(f),
+            AnyApplication::Actor(actor) => actor.fmt(f),
             AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -47,6 +52,7 @@ macro_rules! each {
             AnyApplication::Flows($program) => $call,
             AnyApplication::Member($program) => $call,
             AnyApplication::Caster($program) => $call,
+            AnyApplication::Actor($program) => $call,
             AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -76,6 +82,18 @@ impl Application for AnyApplication<'_> {
 
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         each!(self, program => program.count(now, into));
+    }
+
+    fn begin(&mut self, now: Time) {
+        each!(self, program => program.begin(now))
+    }
+
+    fn is_complete(&self) -> bool {
+        each!(self, program => program.is_complete())
+    }
+
+    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+        each!(self, program => program.tell_times(now, into));
     }
 
     fn is_done(&self) -> bool {
@@ -130,6 +148,10 @@ impl Application for Several<'_> {
         self.0.iter().for_each(|program| program.count(now, into));
     }
 
+    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+        self.0.iter().for_each(|program| program.tell_times(now, into));
+    }
+
     fn is_done(&self) -> bool {
         self.0.iter().all(Application::is_done)
     }
@@ -145,11 +167,15 @@ pub struct Programs<'a> {
     /// The collectives that have a rank at each host, with that rank: host by host, and where each host's part begins.
     ranks: Vec<(u32, Rank)>,
     bounds: Vec<u32>,
+    /// Training jobs by host, each with its rank there.
+    jobs: &'a [ScriptedJob],
+    actors: Vec<(HostId, u32, u32)>,
+    make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
     by_number: Vec<(u32, u32)>,
     make: Option<&'a Maker<'a>>,
-    /// Programs of switches, and the messages of collectives that they execute.
     switches: Option<&'a SwitchMaker<'a>>,
+    /// The numbers of messages of what has no place among the collectives: training jobs, and what programs of one's own execute.
     parts: Vec<Range<u32>>,
 }
 
@@ -178,6 +204,9 @@ impl<'a> Programs<'a> {
             groups,
             multicasts,
             casters,
+            jobs: &[],
+            actors: Vec::new(),
+            make_operation: None,
             ranks,
             bounds,
             by_number,
@@ -201,6 +230,51 @@ impl<'a> Programs<'a> {
         self
     }
 
+    /// With ranks of training jobs, which begin the collectives that their scripts name. To be called behind
+    /// [`Programs::with_multicasts`].
+    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob]) -> Programs<'a> {
+        self.jobs = jobs;
+        for (job, number) in jobs.iter().zip(0..) {
+            self.actors.extend(job.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
+        }
+        self.actors.sort_unstable();
+        let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
+        let of_messages = |operation: &Operation| match *operation {
+            Operation::Messages { group, .. } => Some(group),
+            _ => None,
+        };
+        let of_multicast = |operation: &Operation| match *operation {
+            Operation::Multicast { multicast, .. } => Some(multicast),
+            _ => None,
+        };
+        let groups: BTreeSet<u32> = named().filter_map(of_messages).collect();
+        let multicasts: BTreeSet<u32> = named().filter_map(of_multicast).collect();
+        let (mut ranks, mut bounds) = (Vec::new(), vec![0]);
+        for host in self.bounds.windows(2) {
+            let here = &self.ranks[host[0] as usize..host[1] as usize];
+            ranks.extend(here.iter().filter(|(group, _)| !groups.contains(group)));
+            bounds.push(ranks.len() as u32);
+        }
+        (self.ranks, self.bounds) = (ranks, bounds);
+        self.casters.retain(|(_, multicast, _)| !multicasts.contains(multicast));
+        self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
+        self
+    }
+
+    /// With programs for the operations of training jobs that are neither of messages nor by multicast.
+    pub fn with_operations(mut self, make: &'a OperationMaker<'a>) -> Programs<'a> {
+        self.make_operation = Some(make);
+        self
+    }
+
+    /// Messages with these numbers are tallied behind all others.
+    fn tally_parts(&mut self, parts: Vec<Range<u32>>) {
+        let first = self.groups() as u32;
+        self.by_number.extend(parts.iter().map(|part| part.start).zip(first..));
+        self.by_number.sort_unstable();
+        self.parts.extend(parts);
+    }
+
     /// With a program of one's own at every host for which `make` gives one, beside what the plan and the collectives ask of it.
     pub fn with(mut self, make: &'a Maker<'a>) -> Programs<'a> {
         self.make = Some(make);
@@ -210,11 +284,8 @@ impl<'a> Programs<'a> {
     /// With a program at every switch for which `make` gives one, and with collectives that programs of one's own at hosts execute, by the
     /// numbers of their messages, which do not overlap with others: they are tallied behind all others. To be called last.
     pub fn with_switches(mut self, make: &'a SwitchMaker<'a>, parts: Vec<Range<u32>>) -> Programs<'a> {
-        let first = (self.groups.len() + self.multicasts.len()) as u32;
-        self.by_number.extend(parts.iter().map(|part| part.start).zip(first..));
-        self.by_number.sort_unstable();
         self.switches = Some(make);
-        self.parts = parts;
+        self.tally_parts(parts);
         self
     }
 
@@ -246,7 +317,13 @@ impl<'a> Programs<'a> {
         let casters = casters.iter().take_while(|caster| caster.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Caster(Box::new(Caster::new(&self.multicasts[number as usize], rank)))
         });
-        let mut all: Vec<AnyApplication<'_>> = self.ranks[ranks].iter().map(member).chain(casters).collect();
+        let actors = &self.actors[self.actors.partition_point(|actor| actor.0 < host)..];
+        let all = Operations { groups: self.groups, multicasts: self.multicasts, make: self.make_operation };
+        let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
+            AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
+        });
+        let mut all: Vec<AnyApplication<'_>> =
+            self.ranks[ranks].iter().map(member).chain(casters).chain(actors).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
@@ -254,7 +331,8 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// How many collectives there are: those of messages, behind them multicast operations, and then those that switches execute.
+    /// How many collectives there are: those of messages, behind them multicast operations, training jobs, and then those that switches
+    /// execute.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }

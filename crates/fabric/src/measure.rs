@@ -3,11 +3,11 @@
 use crate::tally::Tally;
 use crate::topology::NodeId;
 use std::collections::BTreeMap;
-use strandway_proto::Packet;
 use strandway_proto::account::{Spent, Waits};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
+use strandway_proto::{Packet, RankTimes};
 
 /// Everything that a run measured. All but `events` and wall-clock matters are the same on any number of threads.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +55,8 @@ pub struct Measurements {
     pub aggregation: BTreeMap<u16, Counts>,
     /// Switches that ran programs, in the topology's order.
     pub stations: Vec<Station>,
+    /// Where the time of each rank of training jobs went, job by job and rank by rank.
+    pub ranks: Vec<RankTimes>,
 }
 
 /// A switch that ran a program.

@@ -10,14 +10,15 @@ pub use crate::scenario::collective::{CollectivePlan, Execution};
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
 pub use crate::scenario::faults::FaultNote;
+pub use crate::scenario::fsdp::JobPlan;
 pub use crate::scenario::generate::Message;
 use crate::scenario::generate::{Context, generate};
 use crate::scenario::run::Sample;
-use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, profile, run, sizes, switch, workload};
+use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, sizes, switch, workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Programs, Rank};
+use strandway_collective::{Group, Multicast, Programs, Rank, ScriptedJob};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
@@ -54,6 +55,10 @@ pub struct Experiment {
     pub multicasts: Vec<Multicast>,
     /// The workload's jobs whose gradients switches add, as hosts and switches run them.
     pub aggregation: Option<Aggregation>,
+    /// The workload's training jobs that scripts describe.
+    pub jobs: Vec<JobPlan>,
+    /// The same jobs as hosts run them.
+    pub scripted: Vec<ScriptedJob>,
     /// What the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -134,6 +139,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     });
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
+    let chain = chain.max(fsdp::longest(&traffic.jobs, &traffic.scripted));
     let patience = patience(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
@@ -211,6 +217,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         groups: traffic.groups,
         multicasts: traffic.multicasts,
         aggregation: traffic.aggregation,
+        jobs: traffic.jobs,
+        scripted: traffic.scripted,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -537,12 +545,21 @@ impl Experiment {
         (!found.is_empty()).then_some(found)
     }
 
+    /// How many messages a collective has; of those by multicast or by switches that add, its ranks.
+    pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
+        match plan.execution {
+            Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
+            Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
+            Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
+        }
+    }
+
     /// What a run has counted of a collective that has no rows.
     pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
         let place = match plan.execution {
             Execution::Schedule(group) => plan.tallied.then_some(group)?,
             Execution::Multicast(multicast) => self.groups.len() + multicast,
-            Execution::InNetwork(job) => self.groups.len() + self.multicasts.len() + job,
+            Execution::InNetwork(job) => self.groups.len() + self.multicasts.len() + self.scripted.len() + job,
             Execution::Flows => return None,
         };
         measured.tallies.get(place)
@@ -550,7 +567,7 @@ impl Experiment {
 
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts)
+        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts).with_jobs(&self.scripted)
     }
 
     /// The collective that a flow of the plan belongs to.

@@ -9,6 +9,7 @@ pub(crate) mod cost;
 mod crowd;
 pub mod csv;
 pub mod html;
+mod job;
 pub mod lines;
 mod long;
 mod make;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
+pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 
@@ -86,6 +88,9 @@ pub struct Report {
     /// Jobs whose gradients switches add; absent where none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+    /// Training jobs that gather and scatter layer by layer; absent where there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobFacts>,
     /// Per NIC port, how its entropy values fared.
     pub paths: Vec<PathFacts>,
     /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
@@ -96,7 +101,7 @@ pub struct Report {
     pub parameters: Vec<ParameterFacts>,
     /// Profiles that single workloads use beside that of the run; parameters are the latter's.
     pub other_profiles: Vec<String>,
-    /// Collectives.
+    /// Collectives, but for those of training jobs in `jobs`.
     pub collectives: Vec<CollectiveFacts>,
     /// What limited the slowest flows, each class and each collective.
     pub why: Vec<WhyFacts>,
@@ -616,7 +621,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
             for (name, field) in fields {
                 if !matches!(
                     name.as_str(),
-                    "expect" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin" | "faults"
+                    "expect"
+                        | "timeline"
+                        | "hottest"
+                        | "slowest"
+                        | "parameters"
+                        | "series"
+                        | "fct_cdf"
+                        | "origin"
+                        | "faults"
                 ) {
                     flatten(&below(name), field, values);
                 }

@@ -40,7 +40,8 @@ pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
             jobs.settings.every = experiment.plan.sample_every.unwrap_or(Span::ZERO);
             let hosts = |host: HostId| jobs.host(host);
             let switches = |node: NodeId| jobs.switch(&experiment.plan.topology, node);
-            let programs = programs.with(&hosts).with_switches(&switches, jobs.parts());
+            let operations = |number: u16, rank: u32| jobs.rank(number, rank);
+            let programs = programs.with(&hosts).with_operations(&operations).with_switches(&switches, jobs.parts());
             strandway_sim::simulate_programs(&experiment.plan, &programs, control)
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod faults;
 pub(crate) mod files;
+pub(crate) mod fsdp;
 pub(crate) mod generate;
 mod multicast;
 pub(crate) mod profile;

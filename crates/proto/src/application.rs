@@ -9,6 +9,7 @@ use crate::cast::{Cast, Rebuild};
 use crate::letter::Letter;
 use crate::message::Message;
 use crate::packet::{HostId, MessageId, Packet};
+use crate::rank_times::RankTimes;
 use crate::units::{Bytes, Time};
 use std::collections::BTreeMap;
 
@@ -185,6 +186,21 @@ pub trait Application: Send {
 
     /// Adds what it has counted of the aggregation of gradients until `now`, job by job.
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        let _ = (now, into);
+    }
+
+    /// Begins now. For a part that another program of its host starts, rather than an instant; other programs do nothing.
+    fn begin(&mut self, now: Time) {
+        let _ = now;
+    }
+
+    /// Does this host have everything that the program was to get? Others may still need something of it.
+    fn is_complete(&self) -> bool {
+        self.is_done()
+    }
+
+    /// Adds where the time of a job's rank went until `now`.
+    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         let _ = (now, into);
     }
 

@@ -53,6 +53,12 @@ impl Random {
         (((self.next_u64() >> 32) * bound as u64) >> 32) as u32
     }
 
+    /// A number with mean 0 and variance 1, nearly of the normal distribution: twelve uniform ones added up, which every machine does
+    /// alike. It is within 6 of zero.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+
     /// A number in [0, 1) with 53 random bits.
     #[inline]
     pub const fn unit(&mut self) -> f64 {

@@ -178,6 +178,7 @@ fn merge(
         }
         m.captured.append(&mut slice.captured);
         slice.count_aggregation(simulated.0, &mut m.aggregation);
+        slice.tell_times(simulated.0, &mut m.ranks);
         m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
         let (first, hosts) = slice.hosts();
@@ -196,6 +197,7 @@ fn merge(
         }
         slice.drop_hosts();
     }
+    m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
     // The counters of all links take room where the hosts were.
     m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
     for slice in slices {

@@ -42,6 +42,7 @@ use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::ConnectionId;
+use strandway_proto::RankTimes;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Application, Channel};
 use strandway_proto::units::Time;
@@ -348,6 +349,11 @@ impl<'a> Slice<'a> {
     pub(crate) fn count_aggregation(&self, now: u64, into: &mut BTreeMap<u16, Counts>) {
         self.stations.programs.iter().for_each(|program| program.count(Time(now), into));
         self.programs.iter().for_each(|program| program.count(Time(now), into));
+    }
+
+    /// Where the time of the ranks of training jobs went until `now`.
+    pub(crate) fn tell_times(&self, now: u64, into: &mut Vec<RankTimes>) {
+        self.programs.iter().for_each(|program| program.tell_times(Time(now), into));
     }
 
     /// Which share of its slots each job held at each station, over time.

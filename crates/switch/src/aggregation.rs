@@ -87,11 +87,22 @@ impl Aggregation {
             if plan.job.server() == host && !matches!(self.settings.system, System::SwitchMl { .. }) {
                 seats.push(Box::new(self.server(plan)));
             }
-            if let Some(worker) = plan.job.workers().iter().position(|&at| at == host) {
-                seats.push(Box::new(Training::new(plan, worker as u16, self.worker(plan, worker as u16))));
-            }
+            // A worker without a start is made when another program of its host begins it.
+            let worker = plan.job.workers().iter().position(|&at| at == host && plan.start != Time::NEVER);
+            seats.extend(worker.map(|worker| self.training(plan, worker as u16)));
         }
         if seats.len() > 1 { Some(Box::new(Seats(seats))) } else { seats.pop() }
+    }
+
+    /// The program of one worker of the job of this number, whose plan has no start ([`Time::NEVER`]): it begins when it is told to.
+    pub fn rank(&self, number: u16, worker: u32) -> Option<Box<dyn Application>> {
+        let plan = self.plans.iter().find(|plan| plan.job.shape.number == number)?;
+        let known = (worker as usize) < plan.job.workers().len() && plan.start == Time::NEVER;
+        known.then(|| self.training(plan, worker as u16))
+    }
+
+    fn training(&self, plan: &Arc<Plan>, worker: u16) -> Box<dyn Application> {
+        Box::new(Training::new(plan, worker, self.worker(plan, worker)))
     }
 
     fn server(&self, plan: &Plan) -> Seat {

@@ -176,13 +176,7 @@ impl Training {
         if nominal == Span::ZERO {
             return Span::ZERO;
         }
-        let noise = if self.plan.noise > 0.0 {
-            // Twelve uniform numbers add up to nearly a normal one of variance 1.
-            let normal = (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0;
-            (1.0 + self.plan.noise * normal).max(0.0)
-        } else {
-            1.0
-        };
+        let noise = if self.plan.noise > 0.0 { (1.0 + self.plan.noise * self.random.normal()).max(0.0) } else { 1.0 };
         nominal.scaled(self.slow * noise)
     }
 
@@ -319,6 +313,11 @@ impl Application for Training {
             AnyWorker::Windowed(worker) => worker.count(now, into),
             AnyWorker::SelfClocked(worker) => worker.count(now, into),
         }
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.until = now;
+        self.handle_timeout(now);
     }
 
     fn is_done(&self) -> bool {

@@ -107,6 +107,8 @@ struct Probe {
 pub struct Caster<'a> {
     op: &'a Multicast,
     rank: u32,
+    /// When it begins; [`Time::NEVER`] until another program begins it.
+    start: Time,
     phase: Phase,
     /// A bit for each chunk, and for each share that is whole.
     progress: Progress,
@@ -201,6 +203,7 @@ impl<'a> Caster<'a> {
             out: VecDeque::new(),
             spoken: BTreeSet::new(),
             spoke_at: Time::ZERO,
+            start: op.starts[rank as usize],
             wake: op.starts[rank as usize],
             counts: Counts::default(),
         }
@@ -299,7 +302,7 @@ impl<'a> Caster<'a> {
     fn next_phase(&mut self, now: Time) -> Option<Phase> {
         match self.phase {
             Phase::Idle => {
-                if now < self.op.starts[self.rank as usize] {
+                if now < self.start {
                     return None;
                 }
                 self.stage(Stage::Begun);
@@ -375,7 +378,7 @@ impl<'a> Caster<'a> {
     }
 
     fn next_wake(&self) -> Time {
-        let start = if self.phase == Phase::Idle { self.op.starts[self.rank as usize] } else { Time::NEVER };
+        let start = if self.phase == Phase::Idle { self.start } else { Time::NEVER };
         let missing = self.phase == Phase::Moving && !self.progress.is_whole();
         let fetch = match (missing, self.fetching.begun) {
             (false, _) => Time::NEVER,
@@ -439,6 +442,15 @@ impl Application for Caster<'_> {
 
     fn owns(&self, message: MessageId) -> bool {
         message == self.op.message(self.rank)
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.start = now;
+        self.go_on(now);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete
     }
 
     fn is_done(&self) -> bool {

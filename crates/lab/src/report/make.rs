@@ -144,6 +144,7 @@ impl Report {
             long_links: super::long::facts(experiment, measured),
             choices: super::choice::facts(measured),
             switch: super::aggregation::facts(experiment, measured),
+            jobs: super::job::facts(experiment, measured),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
@@ -477,11 +478,7 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
     let facts = |plan: &CollectivePlan| {
         let lives = &lives[plan.messages.clone()];
         let tally = experiment.tally_of(plan, measured);
-        let messages = match plan.execution {
-            Execution::Schedule(group) if plan.tallied => experiment.groups[group].messages(),
-            Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
-            Execution::Schedule(_) | Execution::Flows => lives.len() as u64,
-        };
+        let messages = experiment.messages_of(plan);
         let received =
             tally.map_or_else(|| lives.iter().filter(|l| l.received.is_some()).count() as u64, |t| t.received);
         let started = tally.map_or_else(|| lives.iter().filter_map(|l| l.started).min(), |t| t.first);
@@ -506,7 +503,7 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
             busbw: rates.map(|r| r.bus),
         }
     };
-    experiment.collectives.iter().map(facts).collect()
+    experiment.collectives.iter().filter(|plan| plan.job.is_none()).map(facts).collect()
 }
 
 fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {

@@ -1,5 +1,6 @@
 //! Reports as Markdown, for issues and wikis.
 
+use super::job;
 use super::lines::lines;
 use super::text::{
     COLLECTIVE_HEAD, bytes, collective_rows, compared_collectives, count, fabric_line, faults, gbps, percent, us,
@@ -38,6 +39,11 @@ pub fn report(report: &Report) -> String {
     }
     if !report.collectives.is_empty() {
         out.push_str(&collectives(collective_rows(report)));
+    }
+    if !report.jobs.is_empty() {
+        let shown = job::shown(&report.jobs);
+        out.push_str(&grid(job::HEAD, job::rows(&shown)));
+        out.push_str(&grid(job::OPERATIONS_HEAD, job::operation_rows(&shown)));
     }
     out.push_str(
         "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | duplicates | discarded | timeouts | pauses |\n",
@@ -86,6 +92,15 @@ fn origin(report: &Report) -> String {
         return String::new();
     }
     format!("\n## How it was made\n\n{command}```toml\n{}\n```\n", o.scenario.trim_end())
+}
+
+/// A table whose columns but for the first are numbers.
+fn grid(head: [&str; 6], rows: Vec<[String; 6]>) -> String {
+    let mut out = format!("\n| {} |\n|---|--:|--:|--:|--:|--:|\n", head.join(" | "));
+    for row in rows {
+        out.push_str(&format!("| {} |\n", row.map(|text| escape(&text)).join(" | ")));
+    }
+    out
 }
 
 fn collectives(rows: Vec<[String; 8]>) -> String {

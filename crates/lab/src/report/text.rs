@@ -44,6 +44,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if !report.collectives.is_empty() {
         line(collectives_table(collective_rows(report), width));
     }
+    if !report.jobs.is_empty() {
+        line(super::job::table(&report.jobs, width));
+    }
     if let Some(facts) = &report.switch {
         line(super::aggregation::table(facts, width));
     }

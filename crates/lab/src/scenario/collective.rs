@@ -1,7 +1,7 @@
 //! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
 
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
-use super::{multicast, switch};
+use super::{fsdp, multicast, switch};
 use crate::alone::Alone;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -35,6 +35,8 @@ enum Way {
     Tree(BroadcastTree, u32),
     /// By switches that add, once or as training jobs do.
     InNetwork(switch::Written),
+    /// As a training job that gathers and scatters layer by layer.
+    Sharded(fsdp::Written),
 }
 
 /// What executes a collective.
@@ -88,6 +90,8 @@ pub struct CollectivePlan {
     pub tallied: bool,
     /// How long it takes at least, on a fabric in which nothing waits.
     pub bound: Span,
+    /// The training job that begins it: a place in [`crate::Experiment::jobs`].
+    pub job: Option<u32>,
 }
 
 /// Reads the keys that only collectives have.
@@ -98,6 +102,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     let way = match kind {
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => Way::InNetwork(switch::read_training(section, size)),
+        "fsdp" => Way::Sharded(fsdp::read(section)),
         "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling", "in-network"]) {
             Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
@@ -123,6 +128,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
         Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling)
             | Way::Multicast(_)
             | Way::InNetwork(_)
+            | Way::Sharded(_)
     );
     let parts = if whole { None } else { many("pipeline", 256) };
     let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
@@ -240,11 +246,12 @@ impl Maker<'_> {
                 for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
                     let placement = written.placement.name.clone();
                     match other {
-                        Way::Multicast(keys) => self.multicast(keys, hosts, name(group), placement),
+                        Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         Way::Tree(tree, root) => {
                             self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
                         }
-                        Way::InNetwork(keys) => self.in_network(keys, hosts, name(group), placement),
+                        Way::InNetwork(keys) => self.in_network(keys, bytes, hosts, name(group), placement),
+                        Way::Sharded(keys) => self.fsdp(keys, hosts, name(group), &placement),
                         Way::Schedule(_) => {}
                     }
                 }
@@ -275,10 +282,8 @@ impl Maker<'_> {
         if !tallied && !self.room(flows) {
             return;
         }
-        self.traffic.tallied += if tallied { flows } else { 0 };
-        if self.traffic.tallied > MESSAGES_MAX {
-            let remedy = "lower hosts, ranks, pipeline or connections";
-            return self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
+        if tallied && !self.without_rows(flows) {
+            return;
         }
         let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
         // Rows name connections of the plan; so do lists of ordered ones.
@@ -303,8 +308,20 @@ impl Maker<'_> {
                 messages,
                 tallied,
                 bound,
+                job: None,
             });
         }
+    }
+
+    /// Are there numbers for so many more messages without rows? Complains if not.
+    pub(super) fn without_rows(&mut self, messages: u64) -> bool {
+        self.traffic.tallied += messages;
+        let fits = self.traffic.tallied <= MESSAGES_MAX;
+        if !fits {
+            let remedy = "lower hosts, ranks, pipeline, iterations or connections";
+            self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
+        }
+        fits
     }
 
     /// The host of every rank of all groups.
@@ -339,7 +356,7 @@ impl Maker<'_> {
     }
 
     /// One collective on these hosts: its connections, and, unless it is `tallied`, a row for every message and every piece.
-    fn group(&mut self, schedule: &Schedule, hosts: &[HostId], how: (bool, bool)) -> (Group, Range<usize>) {
+    pub(super) fn group(&mut self, schedule: &Schedule, hosts: &[HostId], how: (bool, bool)) -> (Group, Range<usize>) {
         let (tallied, on_demand) = how;
         let first = self.traffic.messages.len();
         let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
@@ -384,7 +401,7 @@ impl Maker<'_> {
     }
 
     /// How long one group takes at least.
-    fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
+    pub(super) fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
         let topology = self.context.topology;
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);
         schedule.bound(

@@ -4,6 +4,7 @@
 //! of the simulator, all posted together; it is finished when its last piece is.
 
 use super::collective::{CollectivePlan, Execution};
+use super::fsdp::JobPlan;
 use super::switch::{self, Spec, Switch};
 use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
 use crate::import::htsim::{Matrix, MatrixStart};
@@ -11,7 +12,7 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast};
+use strandway_collective::{Group, Multicast, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_proto::path::PathConfig;
@@ -50,6 +51,9 @@ pub(crate) struct Traffic {
     /// Jobs whose gradients switches add, as they were read and as they run.
     pub(crate) specs: Vec<Spec>,
     pub(crate) aggregation: Option<Aggregation>,
+    /// Training jobs that scripts describe: what reports know of them, and the jobs as hosts run them.
+    pub(crate) jobs: Vec<JobPlan>,
+    pub(crate) scripted: Vec<ScriptedJob>,
     /// Messages of collectives that have no rows.
     pub(crate) tallied: u64,
     /// The first is that of the run.
@@ -128,6 +132,10 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             }
             Execution::Flows | Execution::InNetwork(_) => {}
         }
+    }
+    for job in &mut traffic.scripted {
+        job.first_message = next;
+        next += job.hosts.len() as u32;
     }
     traffic.aggregation = switch::assemble(context, &traffic, &mut next);
     // And so are channels that open at first use, behind the connections of the plan.
@@ -455,7 +463,7 @@ impl Traffic {
         for plan in &self.collectives {
             let Execution::Schedule(group) = plan.execution else { continue };
             let group = &self.groups[group];
-            last = last.max(group.starts.iter().copied().max().unwrap_or_default());
+            last = last.max(latest(&group.starts));
             // A rank sends as much as any other, and receives as much.
             let each = group.schedule.volume() / u64::from(group.schedule.ranks());
             for host in group.hosts.iter().filter(|_| plan.tallied) {
@@ -463,15 +471,21 @@ impl Traffic {
             }
         }
         for multicast in &self.multicasts {
-            last = last.max(multicast.starts.iter().copied().max().unwrap_or_default());
+            last = last.max(latest(&multicast.starts));
             for &host in multicast.ranks.hosts() {
                 let heard = &mut bytes[host.0 as usize][1];
                 *heard = heard.saturating_add(multicast.layout.bytes());
             }
         }
+        last = self.scripted.iter().map(|job| job.start).fold(last, Time::max);
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
         (fits(rate, Bytes(most)), last)
     }
+}
+
+/// The latest of these instants, but for those of which only a script knows.
+fn latest(starts: &[Time]) -> Time {
+    starts.iter().copied().filter(|&start| start != Time::NEVER).max().unwrap_or_default()
 }
 
 /// How long so many bytes take, if that is not too long for a run: the clock counts 213 days, and a run may take a hundred

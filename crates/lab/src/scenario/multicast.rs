@@ -116,12 +116,12 @@ impl Maker<'_> {
     pub(super) fn multicast(
         &mut self,
         written: &Written,
+        bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),
         placement: String,
     ) {
         let ranks = hosts.len() as u32;
-        let bytes = self.workload.common.size.0;
         if let Some(root) = written.root.filter(|&root| root >= ranks) {
             let what = format!("there are only {ranks} ranks, numbered from 0 to {}", ranks - 1);
             return self.complain("root", root, what, "name one of them");
@@ -201,6 +201,7 @@ impl Maker<'_> {
             messages: 0..0,
             tallied: true,
             bound: alone.busy(heard) + nearest,
+            job: None,
         };
         self.traffic.collectives.push(plan);
         self.traffic.multicasts.push(multicast);
@@ -276,6 +277,7 @@ impl Maker<'_> {
             messages: first..self.traffic.messages.len(),
             tallied: false,
             bound: ready.into_iter().max().unwrap_or(Span::ZERO),
+            job: None,
         };
         self.traffic.collectives.push(plan);
     }

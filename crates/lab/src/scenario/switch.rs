@@ -145,6 +145,13 @@ pub(super) struct Written {
     training: Option<Training>,
 }
 
+impl Written {
+    /// The same, with its server at this host, if that is known.
+    pub(super) fn at(&self, server: Option<u32>) -> Written {
+        Written { server: server.or(self.server), ..self.clone() }
+    }
+}
+
 /// What training jobs compute.
 #[derive(Clone, Debug)]
 struct Training {
@@ -278,8 +285,25 @@ pub(crate) struct Spec {
     noise: f64,
 }
 
+impl Spec {
+    /// The host of its parameter server.
+    pub(super) fn server(&self) -> u32 {
+        self.server.0
+    }
+
+    /// Workers begin when a script says so, rather than at an instant.
+    pub(super) fn begin_when_told(&mut self) {
+        self.start = Time::NEVER;
+    }
+
+    /// Results go to this multicast group.
+    pub(super) fn join(&mut self, group: u32) {
+        self.group = group;
+    }
+}
+
 /// A layer's time as its share of an iteration's: a third forward, two thirds backward (ESA sheet, section 13.4).
-fn split(compute: Span, layers: u64) -> (Span, Span) {
+pub(super) fn split(compute: Span, layers: u64) -> (Span, Span) {
     (Span(compute.0 / 3 / layers), Span(compute.0 * 2 / 3 / layers))
 }
 
@@ -288,6 +312,7 @@ impl Maker<'_> {
     pub(super) fn in_network(
         &mut self,
         written: &Written,
+        bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),
         placement: String,
@@ -313,7 +338,6 @@ impl Maker<'_> {
         }
         let Some(server) = self.server_of(written, hosts) else { return };
         let job = name.1.unwrap_or(0) as usize;
-        let bytes = self.workload.common.size.0;
         let keys = |bytes: u64| bytes.div_ceil(switch.payload()).max(1);
         let mut sharing = Sharing::All;
         let nothing = Layer { keys: keys(bytes), forward: Span::ZERO, backward: Span::ZERO };
@@ -379,6 +403,7 @@ impl Maker<'_> {
             tallied: true,
             // What is computed hides what is sent, or the other way round.
             bound: self.context.rate.time_for(Bytes(wire)).max(computed * u64::from(iterations)),
+            job: None,
         });
         self.traffic.specs.push(spec);
     }

@@ -13,7 +13,7 @@ use toml::{Table, Value};
 /// The most flows of one run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
-pub(crate) const KINDS: [&str; 12] = [
+pub(crate) const KINDS: [&str; 13] = [
     "permutation",
     "incast",
     "outcast",
@@ -23,13 +23,14 @@ pub(crate) const KINDS: [&str; 12] = [
     "all-gather",
     "broadcast",
     "training",
+    "fsdp",
     "poisson",
     "matrix",
     "flows",
 ];
 
 /// Every key of a workload, whatever its kind.
-const KEYS: [&str; 43] = [
+const KEYS: [&str; 48] = [
     "name",
     "kind",
     "profile",
@@ -73,6 +74,11 @@ const KEYS: [&str; 43] = [
     "stragglers",
     "noise",
     "arrivals",
+    "gather",
+    "scatter",
+    "gradients",
+    "prefetch",
+    "reshard",
 ];
 
 /// The largest message.
@@ -193,7 +199,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
     }
     let start = if kind == "matrix" { None } else { section.span("start") };
     // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
-    let jittery = !matches!(kind, "training" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
+    let jittery = !matches!(kind, "training" | "fsdp" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
     let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
     let messages = if repeats { section.count("messages", 1, 1 << 20) } else { None };
@@ -227,7 +233,7 @@ fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Comm
         "permutation" => Kind::Permutation,
         "incast" => Kind::Incast { destination: host("destination"), senders: many("senders"), pick: pick() },
         "outcast" => Kind::Outcast { source: host("source"), receivers: many("receivers"), pick: pick() },
-        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast" | "training" => {
+        "all-to-all" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast" | "training" | "fsdp" => {
             Kind::Collective(Box::new(collective::read(section, scenario, kind, common.size)?))
         }
         "poisson" => {

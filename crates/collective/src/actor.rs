@@ -1,0 +1,428 @@
+//! A rank of a training job as the program of a host: it performs its script.
+
+use crate::group::Group;
+use crate::multicast::{Caster, Multicast, Word};
+use crate::participant::Participant;
+use crate::programs::AnyApplication;
+use crate::schedule::Rank;
+use crate::script::{COMPUTE, Operation, Script, ScriptedJob, Step, Work};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use strandway_proto::aggregate::Counts;
+use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::packet::Header;
+use strandway_proto::rank_times::StepTimes;
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{MessageId, RankTimes};
+
+/// Makes the program of a rank of an [`Operation::Own`]: by the operation's number and the rank.
+pub type OperationMaker<'a> = dyn Fn(u16, u32) -> Option<Box<dyn Application>> + Sync + 'a;
+
+/// The operations of a run that scripts name by their places.
+#[derive(Clone, Copy)]
+pub struct Operations<'a> {
+    /// Those of messages.
+    pub groups: &'a [Group],
+    /// Those by multicast.
+    pub multicasts: &'a [Multicast],
+    /// Makes the programs of all others.
+    pub make: Option<&'a OperationMaker<'a>>,
+}
+
+/// What a stream is doing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    /// The place in the stream of its next step, or of the one that runs.
+    next: usize,
+    /// The step that runs, and when it ends; [`Time::NEVER`] for one that ends when its operation does.
+    runs: Option<(u32, Time)>,
+}
+
+/// An operation that has begun, or for which something came.
+struct Part<'a> {
+    /// Its place among the rank's operations.
+    place: u32,
+    program: AnyApplication<'a>,
+    /// The step that it is for has begun and not ended.
+    awaited: Option<u32>,
+    begun: bool,
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is known of it here.
+    Unmade,
+    Made,
+    /// Nothing concerns it any more.
+    Over,
+}
+
+/// One rank: begins each step as soon as its stream is free and what it waits for has ended.
+pub struct Actor<'a> {
+    job: &'a ScriptedJob,
+    script: &'a Script,
+    all: Operations<'a>,
+    operations: &'a [Operation],
+    rank: u32,
+    ended: Vec<bool>,
+    left: usize,
+    lanes: Vec<Lane>,
+    states: Vec<State>,
+    /// Operations in which something may still happen by itself; and those that are over here, but may be asked.
+    live: Vec<Part<'a>>,
+    resting: Vec<Part<'a>>,
+    /// The ports that are up, as far as this host was told.
+    up: Option<u32>,
+    /// By how much this iteration's steps take longer.
+    slow: f64,
+    random: Random,
+    times: RankTimes,
+    /// When the compute stream began or ended its last step.
+    since: Time,
+    out: VecDeque<Action>,
+}
+
+impl fmt::Debug for Actor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Actor");
+        shown.field("rank", &self.rank).field("left", &self.left).field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
+
+/// Is an operation the one that this concerns?
+fn concerns(all: &Operations<'_>, operation: &Operation, what: Concern) -> bool {
+    match (*operation, what) {
+        (Operation::Messages { group, .. }, Concern::Message(message)) => {
+            all.groups[group as usize].numbers().contains(&message)
+        }
+        (Operation::Multicast { multicast, .. }, Concern::Task(task)) => {
+            all.multicasts[multicast as usize].task == task
+        }
+        (Operation::Multicast { multicast, rank }, Concern::Message(message)) => {
+            all.multicasts[multicast as usize].message(rank).0 == message
+        }
+        (Operation::Own { number, .. }, Concern::Own(own)) => number == own,
+        _ => false,
+    }
+}
+
+/// What tells operations apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Concern {
+    /// The number of a message.
+    Message(u32),
+    /// The number of a multicast.
+    Task(u32),
+    /// The number of an operation of one's own.
+    Own(u16),
+}
+
+impl<'a> Actor<'a> {
+    /// A rank at its beginning.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    pub fn new(job: &'a ScriptedJob, rank: u32, all: Operations<'a>) -> Actor<'a> {
+        let script = job.script(rank);
+        let operations = &job.operations[rank as usize];
+        let stream = u64::from(job.number) << 32 | u64::from(rank) | 1 << 61;
+        Actor {
+            job,
+            script,
+            all,
+            operations,
+            rank,
+            ended: vec![false; script.steps().len()],
+            left: script.steps().len(),
+            lanes: vec![Lane::default(); script.streams().len()],
+            states: vec![State::Unmade; operations.len()],
+            live: Vec::new(),
+            resting: Vec::new(),
+            up: None,
+            slow: 1.0,
+            random: Random::new(job.seed, StreamKind::Workload, stream),
+            times: RankTimes {
+                job: job.number,
+                rank,
+                waited: vec![Span::ZERO; script.kinds().len()],
+                ..RankTimes::default()
+            },
+            since: Time::ZERO,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// How long a step takes this time.
+    fn length(&mut self, nominal: Span) -> Span {
+        if nominal == Span::ZERO {
+            return nominal;
+        }
+        let noise = if self.job.noise > 0.0 { 1.0 + self.job.noise * self.random.normal() } else { 1.0 };
+        nominal.scaled(self.slow * noise.max(0.0))
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        let message = MessageId(self.job.first_message + self.rank);
+        self.out.push_back(Action::Stage { message, stage });
+    }
+
+    /// The place among the live ones of the operation that this concerns, which is made if need be.
+    fn part(&mut self, now: Time, what: Concern) -> Option<usize> {
+        let mine = |part: &Part<'_>| concerns(&self.all, &self.operations[part.place as usize], what);
+        if let Some(at) = self.live.iter().position(mine) {
+            return Some(at);
+        }
+        if let Some(at) = self.resting.iter().position(mine) {
+            let part = self.resting.swap_remove(at);
+            self.live.push(part);
+            return Some(self.live.len() - 1);
+        }
+        let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
+        self.made(now, place as u32)
+    }
+
+    /// The place among the live ones of an operation that may not have been made.
+    fn made(&mut self, now: Time, place: u32) -> Option<usize> {
+        match self.states[place as usize] {
+            State::Made => return self.live.iter().position(|part| part.place == place),
+            State::Over => return None,
+            State::Unmade => {}
+        }
+        let mut program = match self.operations[place as usize] {
+            Operation::Messages { group, rank } => {
+                AnyApplication::Member(Box::new(Participant::new(&self.all.groups[group as usize], Rank(rank))))
+            }
+            Operation::Multicast { multicast, rank } => {
+                AnyApplication::Caster(Box::new(Caster::new(&self.all.multicasts[multicast as usize], rank)))
+            }
+            Operation::Own { number, rank } => {
+                AnyApplication::Custom(self.all.make.and_then(|make| make(number, rank))?)
+            }
+        };
+        if let Some(up) = self.up {
+            program.handle_event(now, &Event::Ports { up });
+        }
+        self.states[place as usize] = State::Made;
+        self.live.push(Part { place, program, awaited: None, begun: false });
+        Some(self.live.len() - 1)
+    }
+
+    /// Ends what has ended and begins what can begin, as far as that goes at this instant.
+    fn advance(&mut self, now: Time) {
+        if self.times.begun.is_none() {
+            if now < self.job.start {
+                return;
+            }
+            self.times.begun = Some(now);
+            self.since = now;
+            self.slow = 1.0 + self.job.stragglers * self.random.unit();
+            self.stage(Stage::Begun);
+        }
+        let mut moves = true;
+        while moves && self.left > 0 {
+            moves = self.end_operations(now);
+            for stream in 0..self.lanes.len() {
+                moves |= self.end_computing(now, stream) | self.begin_next(now, stream);
+            }
+        }
+    }
+
+    /// Ends the steps of operations that are complete. True if there were any.
+    fn end_operations(&mut self, now: Time) -> bool {
+        let mut any = false;
+        for at in 0..self.live.len() {
+            let part = &mut self.live[at];
+            if part.awaited.is_some()
+                && part.program.is_complete()
+                && let Some(step) = part.awaited.take()
+            {
+                any = true;
+                self.end(now, step);
+            }
+        }
+        any
+    }
+
+    /// Ends a step that computes. True if its time is over.
+    fn end_computing(&mut self, now: Time, stream: usize) -> bool {
+        let Some((step, _)) = self.lanes[stream].runs.filter(|&(_, until)| until <= now) else { return false };
+        self.end(now, step);
+        true
+    }
+
+    /// Begins the next step of a stream, if nothing is in its way. True if it did.
+    fn begin_next(&mut self, now: Time, stream: usize) -> bool {
+        let lane = self.lanes[stream];
+        let Some(&place) = self.script.streams()[stream].get(lane.next) else { return false };
+        let step = &self.script.steps()[place as usize];
+        if lane.runs.is_some() || !step.after.iter().all(|&before| self.ended[before as usize]) {
+            return false;
+        }
+        if self.job.keeps_steps {
+            self.times.steps.push(StepTimes { step: place, begun: now, ended: Time::NEVER });
+        }
+        let until = match step.work {
+            Work::Compute(nominal) => now + self.length(nominal),
+            Work::Operation(operation) => {
+                let Some(at) = self.made(now, operation) else { return false };
+                let part = &mut self.live[at];
+                part.awaited = Some(place);
+                part.begun = true;
+                part.program.begin(now);
+                Time::NEVER
+            }
+        };
+        self.lanes[stream].runs = Some((place, until));
+        if step.stream == COMPUTE {
+            let blamed = self.blamed(step);
+            self.times.waited[usize::from(blamed)] += now.since(self.since);
+            self.since = now;
+        }
+        true
+    }
+
+    /// The kind of the step that the compute stream waits for, or has waited for, before this one: the last of those that it waits for to
+    /// begin in its own stream.
+    fn blamed(&self, step: &Step) -> u8 {
+        let steps = self.script.steps();
+        let waits =
+            || step.after.iter().map(|&before| (before, &steps[before as usize])).filter(|(_, s)| s.stream != COMPUTE);
+        let unfinished = waits().find(|(before, _)| !self.ended[*before as usize]);
+        unfinished.or_else(|| waits().last()).map_or(step.kind, |(_, s)| s.kind)
+    }
+
+    fn end(&mut self, now: Time, place: u32) {
+        let step = &self.script.steps()[place as usize];
+        self.ended[place as usize] = true;
+        self.left -= 1;
+        let lane = &mut self.lanes[usize::from(step.stream)];
+        lane.runs = None;
+        lane.next += 1;
+        if self.job.keeps_steps
+            && let Some(kept) = self.times.steps.iter_mut().rev().find(|kept| kept.step == place)
+        {
+            kept.ended = now;
+        }
+        if step.stream == COMPUTE {
+            self.times.computed += now.since(self.since);
+            self.since = now;
+        }
+        if step.ends_iteration {
+            self.times.iterations.push(now);
+            self.slow = 1.0 + self.job.stragglers * self.random.unit();
+        }
+        if self.left == 0 {
+            self.stage(Stage::Complete);
+            self.stage(Stage::Closed);
+        }
+    }
+
+    /// Lays aside the operations in which nothing happens by itself any more.
+    fn retire(&mut self) {
+        let mut at = 0;
+        while at < self.live.len() {
+            let part = &self.live[at];
+            let over = part.begun && part.awaited.is_none() && part.program.is_done();
+            if !over || part.program.poll_timeout() != Time::NEVER {
+                at += 1;
+                continue;
+            }
+            let part = self.live.swap_remove(at);
+            match part.program {
+                // Nobody asks for messages that have arrived.
+                AnyApplication::Member(_) => self.states[part.place as usize] = State::Over,
+                _ => self.resting.push(part),
+            }
+        }
+    }
+
+    fn everywhere(&mut self, now: Time, event: &Event) {
+        self.live.iter_mut().chain(&mut self.resting).for_each(|part| part.program.handle_event(now, event));
+    }
+}
+
+impl Application for Actor<'_> {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        let concern = match event {
+            Event::Sent { message } | Event::Received { message, .. } => Some(Concern::Message(message.0)),
+            Event::Chunk { task, .. } | Event::Cast { task, .. } => Some(Concern::Task(*task)),
+            Event::Letter { letter, .. } => Word::read(letter).map(|(task, _)| Concern::Task(task)),
+            Event::Fragment(packet) => match packet.header {
+                Header::Fragment(fragment) => Some(Concern::Own(fragment.job)),
+                _ => None,
+            },
+            Event::Ports { up } => {
+                self.up = Some(*up);
+                None
+            }
+            Event::Failed { .. } | Event::Signal { .. } => None,
+        };
+        match concern {
+            Some(what) => {
+                if let Some(at) = self.part(now, what) {
+                    self.live[at].program.handle_event(now, event);
+                }
+            }
+            None => self.everywhere(now, event),
+        }
+        self.advance(now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        // One at a time: what the first one sends leaves before the next one acts.
+        if let Some(part) = self.live.iter_mut().find(|part| part.program.poll_timeout() <= now) {
+            part.program.handle_timeout(now);
+        }
+        self.advance(now);
+    }
+
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        let action =
+            self.out.pop_front().or_else(|| self.live.iter_mut().find_map(|part| part.program.poll_action(now)));
+        if action.is_none() {
+            self.retire();
+        }
+        action
+    }
+
+    fn poll_timeout(&self) -> Time {
+        let start = if self.times.begun.is_none() { self.job.start } else { Time::NEVER };
+        let steps = self.lanes.iter().filter_map(|lane| lane.runs).map(|(_, until)| until);
+        let parts = self.live.iter().map(|part| part.program.poll_timeout());
+        steps.chain(parts).fold(start, Time::min)
+    }
+
+    fn owns(&self, message: MessageId) -> bool {
+        let mine = |place: u32| concerns(&self.all, &self.operations[place as usize], Concern::Message(message.0));
+        message.0 == self.job.first_message + self.rank
+            || self.live.iter().any(|part| mine(part.place))
+            || (0..self.operations.len() as u32).any(mine)
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.live.iter().chain(&self.resting).for_each(|part| part.program.count(now, into));
+    }
+
+    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+        let mut times = self.times.clone();
+        if let (Some(_), Some(lane)) = (times.begun, self.lanes.first()) {
+            // The step that computes when the run is cut short, or that waits then.
+            let rest = now.since(self.since.min(now));
+            match (lane.runs, self.script.streams()[usize::from(COMPUTE)].get(lane.next)) {
+                (Some(_), _) => times.computed += rest,
+                (None, Some(&next)) => {
+                    let blamed = self.blamed(&self.script.steps()[next as usize]);
+                    times.waited[usize::from(blamed)] += rest;
+                }
+                (None, None) => {}
+            }
+        }
+        into.push(times);
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0 && self.live.iter().all(|part| part.program.is_done())
+    }
+}

@@ -1,0 +1,293 @@
+//! Training jobs: how long iterations take, and where the time of ranks goes.
+
+use super::text::grid::{ALWAYS, Grid};
+use super::text::{bytes, count, percent, us};
+use crate::plan::{CollectivePlan, Experiment, JobPlan};
+use serde::Serialize;
+use strandway_collective::script::COMPUTE;
+use strandway_collective::{ScriptedJob, bandwidth};
+use strandway_fabric::Measurements;
+use strandway_proto::RankTimes;
+use strandway_proto::units::{Bytes, Span, Time};
+
+/// Steps of a timeline at the most: ours.
+const TIMELINE_MAX: usize = 2000;
+
+/// Columns of a table of jobs.
+pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "bubble"];
+
+/// Columns of a table of what jobs do.
+pub(crate) const OPERATIONS_HEAD: [&str; 6] =
+    ["collectives of the job", "times", "mean time", "longest", "bus bandwidth", "exposed"];
+
+/// A training job.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct JobFacts {
+    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
+    pub name: String,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// Iterations of its script.
+    pub iterations: u32,
+    /// Those that all ranks ended.
+    pub iterations_ended: u32,
+    /// From its first rank's begin until the last rank's last iteration ended; absent if one did not.
+    pub time_us: Option<f64>,
+    /// The mean time of an iteration, from the end of the one before (or the begin) at the slowest rank until its own end there.
+    pub iteration_us: Option<f64>,
+    /// The longest iteration.
+    pub iteration_max_us: Option<f64>,
+    /// The least that an iteration can take: its computation, or what one stream of a rank carries, by arithmetic.
+    pub bound_us: f64,
+    /// What ranks computed per iteration, on average.
+    pub computed_us: f64,
+    /// The share of ranks' time in which they did not compute, because they waited: the bubble.
+    pub bubble: f64,
+    /// What ranks waited for.
+    pub exposed: Vec<ExposedFacts>,
+    /// Its collectives by kind.
+    pub operations: Vec<OperationFacts>,
+    /// The steps of the rank that ended last, in its last iteration; empty if they were too many to be kept.
+    pub timeline: Vec<TimelineFacts>,
+}
+
+/// Waiting of the compute stream.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ExposedFacts {
+    /// The kind of step that was waited for, such as `all-gather`.
+    pub name: String,
+    /// Per iteration, mean over ranks.
+    pub us: f64,
+    /// The share of ranks' time.
+    pub share: f64,
+}
+
+/// Collectives of one kind of a job.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OperationFacts {
+    /// The kind, such as `all-gather`.
+    pub name: String,
+    /// `ring`, `multicast` and so on.
+    pub algorithm: String,
+    /// How many there are.
+    pub count: u64,
+    /// Those that every rank has ended.
+    pub ended: u64,
+    /// Bytes of one, as nccl-tests counts them, on average.
+    pub bytes: u64,
+    /// From the first rank's begin until the last rank had everything, on average over those that ended.
+    pub time_us: Option<f64>,
+    /// The longest.
+    pub time_max_us: Option<f64>,
+    /// The least that one can take, on average, by arithmetic.
+    pub bound_us: f64,
+    /// The mean time's bus bandwidth as nccl-tests defines it, in 10^9 bytes per second.
+    #[serde(rename = "busbw_GBps")]
+    pub busbw: Option<f64>,
+}
+
+/// A step of a rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TimelineFacts {
+    /// 0 computes; others carry collectives.
+    pub stream: u8,
+    /// Its kind, such as `forward`.
+    pub kind: String,
+    /// Its layer.
+    pub layer: u32,
+    /// When it began, counted from the iteration's begin.
+    pub from_us: f64,
+    /// When it ended.
+    pub until_us: f64,
+}
+
+/// All jobs of a run.
+pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<JobFacts> {
+    let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
+        let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
+        one(experiment, measured, plan, job, &ranks)
+    };
+    experiment.jobs.iter().zip(&experiment.scripted).map(of).collect()
+}
+
+fn one(
+    experiment: &Experiment,
+    measured: &Measurements,
+    plan: &JobPlan,
+    job: &ScriptedJob,
+    ranks: &[&RankTimes],
+) -> JobFacts {
+    let script = job.script(0);
+    let iterations = script.iterations();
+    let ended = ranks.iter().map(|rank| rank.iterations.len() as u32).min().unwrap_or(0);
+    // An iteration ends when its last rank has ended it.
+    let end = |iteration: u32| ranks.iter().filter_map(|rank| rank.iterations.get(iteration as usize)).max().copied();
+    let ends: Vec<Time> = (0..ended).filter_map(end).collect();
+    let begun = ranks.iter().filter_map(|rank| rank.begun).min();
+    let begins = begun.into_iter().chain(ends.iter().copied());
+    let lengths: Vec<f64> = begins.zip(&ends).map(|(begin, end)| end.since(begin).as_us()).collect();
+    let computed: f64 = ranks.iter().map(|rank| rank.computed.as_us()).sum();
+    let waited =
+        |kind: usize| -> f64 { ranks.iter().filter_map(|rank| rank.waited.get(kind)).map(|w| w.as_us()).sum() };
+    let kinds = script.kinds();
+    let all_waited: f64 = (0..kinds.len()).map(waited).sum();
+    let all = computed + all_waited;
+    let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
+    let per = f64::from(ended.max(1)) * ranks.len().max(1) as f64;
+    let exposed = kinds.iter().enumerate().filter(|(kind, _)| waited(*kind) > 0.0);
+    JobFacts {
+        name: plan.name.clone(),
+        ranks: job.hosts.len() as u32,
+        iterations,
+        iterations_ended: ended,
+        time_us: begun.zip(ends.last().filter(|_| ended == iterations)).map(|(begin, end)| end.since(begin).as_us()),
+        iteration_us: (!lengths.is_empty()).then(|| lengths.iter().sum::<f64>() / lengths.len() as f64),
+        iteration_max_us: lengths.iter().copied().max_by(f64::total_cmp),
+        bound_us: plan.bound.as_us() / f64::from(iterations.max(1)),
+        computed_us: computed / per,
+        bubble: share(all_waited),
+        exposed: exposed
+            .map(|(kind, name)| ExposedFacts { name: name.clone(), us: waited(kind) / per, share: share(waited(kind)) })
+            .collect(),
+        operations: plan
+            .operations
+            .iter()
+            .map(|(kind, places)| operations(experiment, measured, kind, places))
+            .collect(),
+        timeline: timeline(job, ranks),
+    }
+}
+
+/// All collectives of one kind.
+fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, places: &[usize]) -> OperationFacts {
+    let plans: Vec<&CollectivePlan> = places.iter().map(|&place| &experiment.collectives[place]).collect();
+    let time = |plan: &&CollectivePlan| -> Option<Span> {
+        let tally = experiment.tally_of(plan, measured)?;
+        (tally.received == experiment.messages_of(plan)).then(|| Some(tally.last?.since(tally.first?))).flatten()
+    };
+    let times: Vec<f64> = plans.iter().filter_map(time).map(|span| span.as_us()).collect();
+    let count = plans.len() as u64;
+    let mean = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
+    let size = plans.iter().map(|plan| plan.bytes).sum::<u64>() / count.max(1);
+    let rates = plans
+        .first()
+        .zip(mean)
+        .and_then(|(plan, mean)| bandwidth(plan.kind, plan.ranks, Bytes(size), Span((mean * 1e6) as u64)));
+    OperationFacts {
+        name: kind.to_string(),
+        algorithm: plans.first().map_or_else(String::new, |plan| plan.algorithm.clone()),
+        count,
+        ended: times.len() as u64,
+        bytes: size,
+        time_us: mean,
+        time_max_us: times.iter().copied().max_by(f64::total_cmp),
+        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64,
+        busbw: rates.map(|rates| rates.bus),
+    }
+}
+
+/// The last iteration of the rank that ended last.
+fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
+    let Some(last) = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last())) else {
+        return Vec::new();
+    };
+    let script = job.script(last.rank);
+    let before = last.iterations.len().checked_sub(2).map(|at| last.iterations[at]);
+    let Some(begin) = before.or(last.begun) else { return Vec::new() };
+    let steps = last.steps.iter().filter(|kept| kept.begun >= begin && kept.ended != Time::NEVER);
+    let facts = steps.take(TIMELINE_MAX + 1).map(|kept| {
+        let step = &script.steps()[kept.step as usize];
+        TimelineFacts {
+            stream: step.stream,
+            kind: script.kinds()[usize::from(step.kind)].clone(),
+            layer: step.layer,
+            from_us: kept.begun.since(begin).as_us(),
+            until_us: kept.ended.since(begin).as_us(),
+        }
+    });
+    let facts: Vec<TimelineFacts> = facts.collect();
+    if facts.len() > TIMELINE_MAX { Vec::new() } else { facts }
+}
+
+/// The rows of a table of jobs.
+pub(crate) fn rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
+    let row = |job: &JobFacts| {
+        let iteration = match job.iteration_us {
+            None => format!("{} of {} ended", count(job.iterations_ended.into()), count(job.iterations.into())),
+            time => us(time),
+        };
+        let bound = us(Some(job.bound_us));
+        [job.name.clone(), count(job.ranks.into()), iteration, bound, us(Some(job.computed_us)), percent(job.bubble)]
+    };
+    jobs.iter().map(row).collect()
+}
+
+/// The rows of a table of what jobs do.
+pub(crate) fn operation_rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
+    let of = |job: &JobFacts| -> Vec<[String; 6]> {
+        let row = |operation: &OperationFacts| {
+            let exposed = job.exposed.iter().find(|exposed| exposed.name == operation.name).map_or(0.0, |e| e.us);
+            let times = match operation.ended == operation.count {
+                true => count(operation.count),
+                false => format!("{} of {} ended", count(operation.ended), count(operation.count)),
+            };
+            [
+                format!("{}: {}, {}, {}", job.name, operation.name, operation.algorithm, bytes(operation.bytes)),
+                times,
+                us(operation.time_us),
+                us(operation.time_max_us),
+                operation.busbw.map_or("–".to_string(), |rate| format!("{rate:.2} GB/s")),
+                us(Some(exposed)),
+            ]
+        };
+        job.operations.iter().map(row).collect()
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// Jobs that a terminal and a page show. JSON has all of them.
+const SHOWN: usize = 16;
+
+/// The jobs that are shown: all, or of many the slowest ones.
+pub(crate) fn shown(jobs: &[JobFacts]) -> Vec<JobFacts> {
+    let mut shown: Vec<JobFacts> = jobs.to_vec();
+    if shown.len() > SHOWN {
+        shown.sort_by(|a, b| {
+            b.iteration_us.unwrap_or(f64::INFINITY).total_cmp(&a.iteration_us.unwrap_or(f64::INFINITY))
+        });
+        shown.truncate(SHOWN);
+    }
+    shown
+}
+
+/// The jobs, as tables for a terminal of `width` characters.
+pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
+    let shown = shown(jobs);
+    let (mut first, mut second) = (Grid::default(), Grid::default());
+    for (head, rank) in HEAD.iter().zip([ALWAYS, 3, ALWAYS, 2, 1, ALWAYS]) {
+        first.column(*head, rank, rank != ALWAYS || *head != "job");
+    }
+    for (head, rank) in OPERATIONS_HEAD.iter().zip([ALWAYS, 3, ALWAYS, 2, 1, ALWAYS]) {
+        second.column(*head, rank, !head.starts_with("collectives"));
+    }
+    rows(&shown).into_iter().for_each(|row| first.row(row));
+    operation_rows(&shown).into_iter().for_each(|row| second.row(row));
+    let more = match jobs.len() - shown.len() {
+        0 => String::new(),
+        more => format!("the slowest of them; {more} more jobs are in the JSON report\n"),
+    };
+    format!("{}{more}{}", first.text(width), second.text(width))
+}
+
+/// The lanes of a timeline, in order: what each stream does.
+pub(crate) fn streams(job: &JobFacts) -> Vec<u8> {
+    let mut streams: Vec<u8> = job.timeline.iter().map(|step| step.stream).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    streams
+}
+
+/// Does a stream compute?
+pub(crate) fn computes(stream: u8) -> bool {
+    stream == COMPUTE
+}

@@ -1,0 +1,393 @@
+//! Training jobs with sharded layers (FSDP, ZeRO-3): what a scenario says about them, and how they become scripts of ranks.
+//!
+//! Every layer's parameters are spread over all ranks. Ranks gather a layer before they compute with it, forward and again backward, and
+//! scatter the sum of its gradients afterwards. Three streams of a rank run side by side: computing, gathering, scattering.
+
+use super::collective::{CollectivePlan, Execution};
+use super::generate::Maker;
+use super::{multicast, switch};
+use crate::reader::Section;
+use strandway_collective::script::COMPUTE;
+use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, Step, Work};
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Span, Time};
+
+/// Steps of one rank's script at the most: ours.
+const STEPS_MAX: u64 = 1 << 20;
+
+/// Ranks times steps up to which each step's time is kept. Ours: 24 B each, so some 24 MB.
+const KEPT_MAX: u64 = 1 << 20;
+
+/// The streams beside that which computes.
+const GATHER: u8 = 1;
+const SCATTER: u8 = 2;
+
+/// The kinds of steps, in the order of their places in scripts.
+pub(crate) const KINDS: [&str; 5] = ["forward", "backward", "all-gather", "reduce-scatter", "update"];
+const FORWARD: u8 = 0;
+const BACKWARD: u8 = 1;
+const GATHERING: u8 = 2;
+const SCATTERING: u8 = 3;
+const UPDATE: u8 = 4;
+
+/// A job as written.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    gather: Gather,
+    /// By switches that add; otherwise by a ring.
+    scatter: Option<switch::Written>,
+    layers: u32,
+    gradients: Option<Bytes>,
+    compute: Span,
+    iterations: u32,
+    prefetch: u32,
+    reshard: bool,
+    stragglers: f64,
+    noise: f64,
+    parts: u32,
+}
+
+/// How layers are gathered.
+#[derive(Clone, Debug)]
+enum Gather {
+    Schedule(Algorithm),
+    Multicast(multicast::Written),
+}
+
+/// Reads the keys of a job.
+pub(super) fn read(section: &Section<'_>) -> Written {
+    let count = |key: &'static str, low: u64, most: u64, default: u32| {
+        section.count(key, low, most).map_or(default, |n| n as u32)
+    };
+    let gather = match section.choice("gather", &["ring", "recursive-doubling", "linear", "multicast"]) {
+        Some("multicast") => Gather::Multicast(multicast::read(section, None)),
+        Some("recursive-doubling") => Gather::Schedule(Algorithm::RecursiveDoubling),
+        Some("linear") => Gather::Schedule(Algorithm::LinearAllGather),
+        _ => Gather::Schedule(Algorithm::RingAllGather),
+    };
+    let scatter = match section.choice("scatter", &["ring", "in-network"]) {
+        Some("in-network") => Some(switch::read_collective(section, true)),
+        _ => None,
+    };
+    let reshard = section.flag("reshard").unwrap_or(true);
+    Written {
+        scatter,
+        layers: count("layers", 1, 4096, 10),
+        gradients: section.bytes("gradients"),
+        compute: section.span("compute").unwrap_or(Span::ZERO),
+        iterations: count("iterations", 1, 1 << 16, 1),
+        prefetch: count("prefetch", 0, 4096, 1),
+        reshard,
+        stragglers: section.ratio("stragglers", 0.0, 10.0).unwrap_or(0.0),
+        noise: section.ratio("noise", 0.0, 0.2).unwrap_or(0.0),
+        parts: count("pipeline", 1, 256, 1),
+        gather,
+    }
+}
+
+/// What a report needs to know of a job beside its script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobPlan {
+    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
+    pub name: String,
+    /// Its collectives by kind of step: the kind, and their places in [`crate::Experiment::collectives`].
+    pub operations: Vec<(String, Vec<usize>)>,
+    /// How long it takes at least: what is computed, or what a NIC carries.
+    pub bound: Span,
+}
+
+/// Writes steps down and remembers where they are.
+#[derive(Default)]
+struct Writer {
+    steps: Vec<Step>,
+    /// How many operations there are.
+    operations: u32,
+}
+
+impl Writer {
+    fn step(&mut self, stream: u8, kind: u8, layer: u32, work: Work, after: &[Option<u32>]) -> u32 {
+        let after = after.iter().flatten().copied().collect();
+        self.steps.push(Step { stream, work, after, kind, layer, ends_iteration: false });
+        self.steps.len() as u32 - 1
+    }
+
+    fn operate(&mut self, stream: u8, kind: u8, layer: u32, after: &[Option<u32>]) -> u32 {
+        self.operations += 1;
+        self.step(stream, kind, layer, Work::Operation(self.operations - 1), after)
+    }
+}
+
+/// The kinds and layers of all operations of a script, in their order.
+fn operations(script: &Script) -> Vec<(u8, u32)> {
+    let of = |step: &Step| matches!(step.work, Work::Operation(_)).then_some((step.kind, step.layer));
+    script.steps().iter().filter_map(of).collect()
+}
+
+/// The script of every rank.
+///
+/// A layer is gathered once the one `prefetch` before the layer that is computed next has ended: so many layers are gathered ahead. Backward,
+/// the last layer is still there. Iterations follow each other: the parameters change when all gradients are there.
+fn script(written: &Written) -> Script {
+    let layers = written.layers;
+    let (forward, backward) = switch::split(written.compute, layers.into());
+    let mut writer = Writer::default();
+    let mut updated = None;
+    for _ in 0..written.iterations {
+        // What is computed, in order: which layer, backward?
+        let order = (0..layers).map(|layer| (layer, false)).chain((0..layers).rev().map(|layer| (layer, true)));
+        let mut computed: Vec<u32> = Vec::new();
+        let mut scattered = None;
+        for (place, (layer, back)) in (0usize..).zip(order) {
+            let is_here = back && (!written.reshard || layer + 1 == layers);
+            let before = place.checked_sub(written.prefetch as usize + 1).map(|before| computed[before]);
+            let gathered = (!is_here).then(|| writer.operate(GATHER, GATHERING, layer, &[before.or(updated)]));
+            let (kind, time) = if back { (BACKWARD, backward) } else { (FORWARD, forward) };
+            let step = writer.step(COMPUTE, kind, layer, Work::Compute(time), &[gathered, updated]);
+            computed.push(step);
+            if back {
+                scattered = Some(writer.operate(SCATTER, SCATTERING, layer, &[Some(step)]));
+            }
+        }
+        let update = writer.step(COMPUTE, UPDATE, 0, Work::Compute(Span::ZERO), &[scattered]);
+        writer.steps[update as usize].ends_iteration = true;
+        updated = Some(update);
+    }
+    let kinds = KINDS.iter().map(ToString::to_string).collect();
+    match Script::new(kinds, writer.steps) {
+        Ok(script) => script,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+impl Maker<'_> {
+    /// One job on these hosts.
+    pub(super) fn fsdp(
+        &mut self,
+        written: &Written,
+        hosts: &[HostId],
+        (name, group): (String, Option<u32>),
+        placement: &str,
+    ) {
+        let ranks = hosts.len() as u32;
+        let steps = u64::from(written.iterations) * (6 * u64::from(written.layers) + 1);
+        if steps > STEPS_MAX {
+            let what = format!("makes {steps} steps per rank with {} layers", written.layers);
+            return self.complain("iterations", written.iterations, what, "write at most a million steps");
+        }
+        let layers = u64::from(written.layers);
+        let part = |bytes: u64, layer: u32| {
+            let cut = |layer: u64| (u128::from(bytes) * u128::from(layer) / u128::from(layers)) as u64;
+            cut(u64::from(layer) + 1) - cut(layer.into())
+        };
+        let parameters = self.workload.common.size.0;
+        let gradients = written.gradients.map_or(parameters, |bytes| bytes.0);
+        if parameters < layers * u64::from(ranks) || gradients < layers * u64::from(ranks) {
+            let what = "has layers of less than a byte per rank".to_string();
+            return self.complain("size", Bytes(parameters.min(gradients)), what, "write more, or fewer layers");
+        }
+        let script = script(written);
+        let mut plan = JobPlan { name: name.clone(), operations: Vec::new(), bound: Span::ZERO };
+        let mut all: Vec<Vec<Operation>> = vec![Vec::new(); ranks as usize];
+        let (mut gathering, mut scattering) = (Shared::default(), Shared::default());
+        for (kind, layer) in operations(&script) {
+            let label = KINDS[usize::from(kind)];
+            let first = self.traffic.collectives.len();
+            let named = (format!("{name}/{label}/{}", all[0].len()), group);
+            let made = match (kind, &written.gather, &written.scatter) {
+                (GATHERING, Gather::Schedule(algorithm), _) => {
+                    let parts = if matches!(algorithm, Algorithm::RecursiveDoubling) { 1 } else { written.parts };
+                    self.messages(*algorithm, (part(parameters, layer), parts), hosts, named, placement, &mut gathering)
+                }
+                (GATHERING, Gather::Multicast(keys), _) => {
+                    self.cast(keys, part(parameters, layer), hosts, named, placement, &mut gathering)
+                }
+                (_, _, Some(keys)) => {
+                    self.add_up(keys, part(gradients, layer), hosts, named, placement, &mut scattering)
+                }
+                _ => {
+                    let ring = Algorithm::RingReduceScatter;
+                    let size = (part(gradients, layer), written.parts);
+                    self.messages(ring, size, hosts, named, placement, &mut scattering)
+                }
+            };
+            let Some(of) = made else { return };
+            for (rank, mine) in (0..ranks).zip(&mut all) {
+                mine.push(of(rank));
+            }
+            match plan.operations.iter_mut().find(|(known, _)| known == label) {
+                Some((_, places)) => places.push(first),
+                None => plan.operations.push((label.to_string(), vec![first])),
+            }
+        }
+        let carried = |places: &[usize]| -> u64 {
+            places.iter().map(|&place| self.traffic.collectives[place].bound.0).fold(0, u64::saturating_add)
+        };
+        let of = |kind: u8| {
+            let of_kind = plan.operations.iter().find(|(label, _)| label == KINDS[usize::from(kind)]);
+            of_kind.map_or(0, |(_, places)| carried(places))
+        };
+        // Casts are received and hardly sent; what switches add is sent and hardly received; messages are both.
+        let received = of(GATHERING) + if written.scatter.is_none() { of(SCATTERING) } else { 0 };
+        let sent = of(SCATTERING) + if matches!(written.gather, Gather::Schedule(_)) { of(GATHERING) } else { 0 };
+        plan.bound = Span(received.max(sent).max(script.computation().0));
+        let number = self.traffic.jobs.len() as u32;
+        let start = self.moment(self.workload.common.start);
+        self.traffic.jobs.push(plan);
+        self.traffic.scripted.push(ScriptedJob {
+            number,
+            keeps_steps: steps * u64::from(ranks) <= KEPT_MAX,
+            scripts: vec![script],
+            roles: vec![0; hosts.len()],
+            hosts: hosts.to_vec(),
+            operations: all,
+            start,
+            stragglers: written.stragglers,
+            noise: written.noise,
+            seed: self.context.seed,
+            // Given when all workloads are known.
+            first_message: 0,
+        });
+    }
+
+    /// A collective of messages. All of one kind share their connections, and so their order.
+    fn messages(
+        &mut self,
+        algorithm: Algorithm,
+        (bytes, parts): (u64, u32),
+        hosts: &[HostId],
+        (name, group): (String, Option<u32>),
+        placement: &str,
+        shared: &mut Shared,
+    ) -> Option<OfRank> {
+        let ranks = hosts.len() as u32;
+        let schedule = match Schedule::new(algorithm, ranks, bytes, parts) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                self.complain("ranks", ranks, error, format!("write {}, or gather = \"ring\"", 1 << ranks.ilog2()));
+                return None;
+            }
+        };
+        let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
+        if !self.without_rows(flows) {
+            return None;
+        }
+        let place = self.traffic.groups.len() as u32;
+        let mut made = match shared.group {
+            Some(first) => self.traffic.groups[first as usize].clone(),
+            None => self.group(&schedule, hosts, (true, false)).0,
+        };
+        shared.group.get_or_insert(place);
+        made.schedule = schedule;
+        made.number = place;
+        made.starts.fill(Time::NEVER);
+        self.traffic.groups.push(made);
+        let bound = self.bound(&schedule, hosts);
+        self.traffic.collectives.push(CollectivePlan {
+            name,
+            group,
+            kind: algorithm.collective(),
+            algorithm: algorithm.name().into(),
+            ranks,
+            bytes,
+            execution: Execution::Schedule(place as usize),
+            placement: placement.to_string(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: Some(self.traffic.jobs.len() as u32),
+        });
+        Some(Box::new(move |rank| Operation::Messages { group: place, rank }))
+    }
+
+    /// An all-gather by multicast. All of them have one group of members.
+    fn cast(
+        &mut self,
+        keys: &multicast::Written,
+        bytes: u64,
+        hosts: &[HostId],
+        name: (String, Option<u32>),
+        placement: &str,
+        shared: &mut Shared,
+    ) -> Option<OfRank> {
+        let place = self.traffic.multicasts.len();
+        self.multicast(keys, bytes, hosts, name, placement.to_string());
+        let members = self.traffic.members.len() as u32;
+        let made = self.traffic.multicasts.get_mut(place)?;
+        made.starts.fill(Time::NEVER);
+        match shared.members {
+            Some(first) => {
+                made.group = first;
+                self.traffic.members.pop();
+            }
+            None => shared.members = Some(members - 1),
+        }
+        self.own_last();
+        Some(Box::new(move |rank| Operation::Multicast { multicast: place as u32, rank }))
+    }
+
+    /// A reduce-scatter by switches that add. All of them have one server and one group of members.
+    fn add_up(
+        &mut self,
+        keys: &switch::Written,
+        bytes: u64,
+        hosts: &[HostId],
+        name: (String, Option<u32>),
+        placement: &str,
+        shared: &mut Shared,
+    ) -> Option<OfRank> {
+        let place = self.traffic.specs.len();
+        let Ok(number) = u16::try_from(place + 1) else {
+            self.complain("scatter", "in-network", "makes more than 65,535 operations", "write fewer iterations");
+            return None;
+        };
+        let keys = keys.at(shared.server);
+        self.in_network(&keys, bytes, hosts, name, placement.to_string());
+        let members = self.traffic.members.len() as u32;
+        let spec = self.traffic.specs.get_mut(place)?;
+        spec.begin_when_told();
+        shared.server = Some(spec.server());
+        match shared.members {
+            Some(first) => {
+                spec.join(first);
+                self.traffic.members.pop();
+            }
+            None => shared.members = Some(members - 1),
+        }
+        self.own_last();
+        Some(Box::new(move |rank| Operation::Own { number, rank }))
+    }
+
+    /// The last collective is a part of the job that is being made.
+    fn own_last(&mut self) {
+        let job = self.traffic.jobs.len() as u32;
+        if let Some(plan) = self.traffic.collectives.last_mut() {
+            plan.job = Some(job);
+        }
+    }
+}
+
+/// The operation of a rank.
+type OfRank = Box<dyn Fn(u32) -> Operation>;
+
+/// What collectives of one kind have in common.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shared {
+    /// The first collective of messages, whose connections all use.
+    group: Option<u32>,
+    /// The multicast group of all members.
+    members: Option<u32>,
+    /// The host of the parameter server.
+    server: Option<u32>,
+}
+
+/// How long jobs take at least, one after the other.
+pub(crate) fn longest(jobs: &[JobPlan], scripted: &[ScriptedJob]) -> u64 {
+    let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
+        let compute = job.scripts.iter().map(Script::computation).max().unwrap_or(Span::ZERO);
+        let sent = plan.bound.0.saturating_mul(2);
+        let start = if job.start == Time::NEVER { 0 } else { job.start.0 };
+        start.saturating_add(compute.scaled(1.0 + job.stragglers + 4.0 * job.noise).0).saturating_add(sent)
+    };
+    jobs.iter().zip(scripted).map(of).max().unwrap_or(0)
+}

@@ -1,0 +1,34 @@
+//! Where the time of a training job's rank went: what programs of jobs tell a world that measures.
+
+use crate::units::{Span, Time};
+
+/// One rank of a job. All times are simulated or real time, as the world has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankTimes {
+    /// The job's number in the run.
+    pub job: u32,
+    /// The rank in the job.
+    pub rank: u32,
+    /// When the rank began; [`None`] if it has not.
+    pub begun: Option<Time>,
+    /// When each iteration ended, in order.
+    pub iterations: Vec<Time>,
+    /// How long it has computed.
+    pub computed: Span,
+    /// How long its compute stream has waited for steps of each kind, by the place of the kind in the job's list. Computing and waiting
+    /// add up to the time from the begin to the last iteration's end.
+    pub waited: Vec<Span>,
+    /// When each step of its script began and ended, in the order in which they began; empty unless the job keeps them.
+    pub steps: Vec<StepTimes>,
+}
+
+/// One step of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Its place in the script.
+    pub step: u32,
+    /// When it began.
+    pub begun: Time,
+    /// When it ended; [`Time::NEVER`] if it has not.
+    pub ended: Time,
+}
