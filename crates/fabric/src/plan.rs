@@ -150,6 +150,9 @@ pub struct EcnSettings {
     pub last_hop: bool,
 }
 
+/// Bytes of a pause frame on the wire (IEEE 802.3, annex 31B).
+pub const PAUSE_FRAME: u16 = 64;
+
 /// Priority flow control of the data class, by bytes buffered per ingress port.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PfcSettings {

@@ -1,6 +1,7 @@
 //! Whatever is wrong with a scenario is said with key, value and remedy, all at once, before anything runs.
 
-use strandway_lab::Scenario;
+use strandway_lab::{Scenario, run};
+use strandway_sim::Control;
 
 /// The problems of a scenario, one per line.
 fn problems(text: &str) -> String {
@@ -473,5 +474,21 @@ fn what_a_small_fabric_cannot_give_is_an_error_only_if_it_is_asked_for() {
         ["", "[profile.mrc]\nbackup = 0\n", "[profile.mrc]\nactive = 32\n", "[profile.mrc]\nactive = 20\nbackup = 12\n"]
     {
         assert_eq!(problems(&format!("{small}{set}")), "nothing is wrong", "{set}");
+    }
+}
+
+/// What is inside a switch when the pause is sent still joins its ports: with a long latency inside, that is most of the headroom.
+#[test]
+fn a_fabric_that_pauses_drops_nothing_however_slow_its_switches_are() {
+    for (latency, inside) in [("100 ns", "0 ns"), ("100 ns", "2 us"), ("1 us", "250 ns")] {
+        let text = format!(
+            "[fabric]\nkind = \"leaf-spine\"\nhosts = 32\nhosts_per_leaf = 8\nspines = 2\npfc = true\nlatency = \"{latency}\"\n\
+             switch_latency = \"{inside}\"\n[profile]\nname = \"rocev2\"\ncongestion = \"fixed\"\n\
+             [workload]\nkind = \"incast\"\nsenders = 31\nsize = \"400 kB\""
+        );
+        let experiment = Scenario::from_text("x.toml", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        let packets = run(&experiment, &Control::new()).report.packets;
+        assert!(packets.pauses > 0, "{inside}: nothing was paused");
+        assert_eq!(packets.dropped, 0, "latency {latency}, inside {inside}");
     }
 }

@@ -3,6 +3,8 @@
 mod chart;
 mod compared;
 mod explorer;
+mod jobs;
+mod lanes;
 mod marks;
 mod modelled;
 mod pivot;

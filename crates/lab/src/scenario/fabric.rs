@@ -6,8 +6,11 @@ use crate::scenario::faults::Faults;
 use crate::scenario::shapes::{fat_tree, imported, leaf_spine};
 use crate::scenario::sites;
 use strandway_fabric::Topology;
-use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings};
+use strandway_fabric::plan::{
+    EcnSettings, PAUSE_FRAME, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings,
+};
 use strandway_fabric::quantity::Size;
+use strandway_fabric::topology::NodeKind;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 
@@ -284,11 +287,21 @@ impl Fabric {
     fn pfc(&self, packet: Bytes, bdp: Bytes, complain: &dyn Fn(&str, Bytes, String, String)) -> PfcSettings {
         let own = &self.switches;
         let pick = |own: Option<Size>, default: Bytes| own.map_or(default, |size| size.resolve(bdp, packet));
-        let levels = (0..self.topology.tiers()).map(|level| self.topology.level(level));
-        // What is under way when the pause takes effect: two latencies' worth, the packet being sent here and the one
-        // being sent there. The default is that of the ns-3 RDMA model, three latencies' worth, and the two packets.
-        let needed = levels.clone().map(|l| l.rate.bytes_in(l.latency * 2)).max().unwrap_or_default() + packet * 2;
-        let ample = levels.map(|l| l.rate.bytes_in(l.latency * 3)).max().unwrap_or_default() + packet * 2;
+        // What is under way when the pause takes effect: two latencies' worth, what is inside the switch and has not joined a port, the
+        // packet that the pause waits for here, the pause itself, and the packet that is being sent there. The default takes three
+        // latencies' worth, as the ns-3 RDMA model does.
+        let arriving = |latencies: u64| {
+            let of_tier = |tier: usize| {
+                let level = self.topology.level(tier);
+                let switches = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core];
+                let above = self.topology.latency_inside(switches[tier]);
+                // Traffic that comes down enters the lower switch.
+                let below = if tier == 0 { Span::ZERO } else { self.topology.latency_inside(switches[tier - 1]) };
+                level.rate.bytes_in(level.latency * latencies + above.max(below))
+            };
+            (0..self.topology.tiers()).map(of_tier).max().unwrap_or_default() + packet * 2 + Bytes(PAUSE_FRAME.into())
+        };
+        let (needed, ample) = (arriving(2), arriving(3));
         // htsim: pause above 15 packets, resume at 12.
         let xoff = pick(own.pfc_xoff, packet * 15);
         let xon = pick(own.pfc_xon, if xoff > packet * 3 { xoff - packet * 3 } else { Bytes::ZERO });

@@ -6,6 +6,7 @@
 use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use super::{multicast, switch};
+use crate::alone::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, Step, Work};
@@ -219,17 +220,7 @@ impl Maker<'_> {
                 None => plan.operations.push((label.to_string(), vec![first])),
             }
         }
-        let carried = |places: &[usize]| -> u64 {
-            places.iter().map(|&place| self.traffic.collectives[place].bound.0).fold(0, u64::saturating_add)
-        };
-        let of = |kind: u8| {
-            let of_kind = plan.operations.iter().find(|(label, _)| label == KINDS[usize::from(kind)]);
-            of_kind.map_or(0, |(_, places)| carried(places))
-        };
-        // Casts are received and hardly sent; what switches add is sent and hardly received; messages are both.
-        let received = of(GATHERING) + if written.scatter.is_none() { of(SCATTERING) } else { 0 };
-        let sent = of(SCATTERING) + if matches!(written.gather, Gather::Schedule(_)) { of(GATHERING) } else { 0 };
-        plan.bound = Span(received.max(sent).max(script.computation().0));
+        plan.bound = self.least(written, &plan, &script);
         let number = self.traffic.jobs.len() as u32;
         let start = self.moment(self.workload.common.start);
         self.traffic.jobs.push(plan);
@@ -247,6 +238,34 @@ impl Maker<'_> {
             // Given when all workloads are known.
             first_message: 0,
         });
+    }
+
+    /// How long a job takes at least: its computation, the collectives of one kind one after the other, or what a NIC carries in one
+    /// direction.
+    fn least(&self, written: &Written, plan: &JobPlan, script: &Script) -> Span {
+        let alone =
+            Alone::new(&self.traffic.profiles[usize::from(self.profile)], self.context.topology, self.context.rate);
+        let (mut sent, mut received, mut longest) = (Span::ZERO, Span::ZERO, script.computation());
+        for (kind, places) in &plan.operations {
+            let gathers = kind == KINDS[usize::from(GATHERING)];
+            let mut all = Span::ZERO;
+            for made in places.iter().map(|&place| &self.traffic.collectives[place]) {
+                all += made.bound;
+                let own = made.bytes / u64::from(made.ranks);
+                let rest = alone.busy(made.bytes - own);
+                let (out, back) = match (gathers, &written.gather, &written.scatter) {
+                    // A cast leaves once and arrives from everybody else.
+                    (true, Gather::Multicast(_), _) => (alone.busy(own), rest),
+                    // What switches add leaves whole, and only the sum of the own part comes back.
+                    (false, _, Some(_)) => (made.bound, Span::ZERO),
+                    _ => (rest, rest),
+                };
+                sent += out;
+                received += back;
+            }
+            longest = longest.max(all);
+        }
+        longest.max(sent).max(received)
     }
 
     /// A collective of messages. All of one kind share their connections, and so their order.

@@ -13,11 +13,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 use strandway_fabric::NodeId;
-use strandway_fabric::plan::SharedSettings;
+use strandway_fabric::plan::{PAUSE_FRAME, SharedSettings};
 use strandway_fabric::topology::LinkId;
-
-/// Bytes of a PFC pause frame on the wire: a minimum Ethernet frame.
-const PAUSE_FRAME: u16 = 64;
 
 /// In place of the port that a packet came in by: it is one of several copies, and this is the number of what they share.
 const SHARED: u32 = 1 << 31;

@@ -57,21 +57,23 @@ pub(super) struct RangeGroup {
     pub(super) ranges: Vec<Range>,
 }
 
+/// The size of a drawing, in points of its own.
 #[derive(Clone, Copy)]
-struct Size {
-    class: &'static str,
-    width: f64,
-    height: f64,
-    left: f64,
+pub(super) struct Size {
+    /// Of the element.
+    pub(super) class: &'static str,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) left: f64,
 }
 
-const SIZES: [Size; 2] = [
+pub(super) const SIZES: [Size; 2] = [
     Size { class: "wide", width: 560.0, height: 290.0, left: 56.0 },
     Size { class: "narrow", width: 340.0, height: 240.0, left: 50.0 },
 ];
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 42.0;
+pub(super) const RIGHT: f64 = 14.0;
+pub(super) const TOP: f64 = 12.0;
+pub(super) const BOTTOM: f64 = 42.0;
 
 /// Colours are numbered from 0 and repeat.
 pub(super) const COLOURS: usize = 8;
@@ -88,7 +90,7 @@ impl Axis {
         ((scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))).clamp(0.0, 1.0)
     }
 
-    fn ticks(&self, about: usize) -> Vec<f64> {
+    pub(super) fn ticks(&self, about: usize) -> Vec<f64> {
         if self.log {
             let mut ticks = Vec::new();
             let mut decade = 10f64.powf(self.low.max(1e-12).log10().floor());
@@ -109,7 +111,7 @@ impl Axis {
 }
 
 /// Neighbouring ticks as text, with as many digits as tell them apart.
-fn labels(ticks: &[f64]) -> Vec<String> {
+pub(super) fn labels(ticks: &[f64]) -> Vec<String> {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let digits = (0..4).find(|digits| step * 10f64.powi(*digits) > 0.99).unwrap_or(4) as usize;
     let text = |tick: &f64| {
@@ -249,7 +251,7 @@ fn area(chart: &Lines, i: usize, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64)
     d
 }
 
-fn open(size: Size, height: f64, title: &str) -> String {
+pub(super) fn open(size: Size, height: f64, title: &str) -> String {
     format!(
         "<svg class=\"{}\" viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"{}\">",
         size.class,

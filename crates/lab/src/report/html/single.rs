@@ -2,8 +2,8 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, collectives, duration, figure, heading, how_made, marks, parameters, rate_phrase, rate_unit, remarks,
-    stat, table, time_unit, times, watched, why,
+    byte_unit, collectives, duration, figure, heading, how_made, jobs, marks, parameters, rate_phrase, rate_unit,
+    remarks, stat, table, time_unit, times, watched, why,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
 use crate::report::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
@@ -16,6 +16,7 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&unfinished(report));
     out.push_str(&expectations(report));
     out.push_str(&classes(report));
+    out.push_str(&jobs::section(&report.jobs));
     out.push_str(&collectives(collective_rows(report)));
     out.push_str(&why::chart(&report.why));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
@@ -91,6 +92,11 @@ fn outcome(report: &Report) -> String {
     let max = duration(report.fct_us.max);
     if f.total == 1 {
         return format!("The flow took {max}, {} times as long as it must.", times(report.slowdown.max.unwrap_or(1.0)));
+    }
+    if let [job] = &report.jobs[..]
+        && let Some(sentence) = jobs::finding(job)
+    {
+        return sentence;
     }
     if let [c] = &report.slowest_collectives()[..]
         && c.messages == f.total
