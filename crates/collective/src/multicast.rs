@@ -46,7 +46,8 @@ pub enum Cutoff {
     /// 5.
     Artifact(f64),
     /// Ours (multicast sheet, section 6.3): 1.25 times the schedule, a token's time per step, four round trips and 200 us. Earlier if the
-    /// last roots of all chains have been heard to the end, or if 0.9 of the schedule has passed and nothing comes any more.
+    /// last roots of all chains have been heard to the end, or if 0.9 of the schedule has passed and nothing comes any more. Later as long
+    /// as chunks come.
     Tuned,
 }
 
@@ -316,7 +317,7 @@ impl Multicast {
         self.chain_schedule().scaled(1.25) + self.rtt * 4
     }
 
-    /// How long after the barriers receivers begin to fetch at the latest.
+    /// How long after the barriers receivers begin to fetch at the latest, if no chunk comes then.
     pub fn cutoff(&self) -> Span {
         match self.cutoff {
             Cutoff::Artifact(factor) => {

@@ -254,3 +254,19 @@ fn what_makes_no_sense_is_explained() {
         assert!(fragments.iter().all(|fragment| said.contains(fragment)), "{sets:?}: {said}");
     }
 }
+
+/// Casts that share their links with a ring arrive at half the pace. Nothing is lost, so nothing is fetched.
+#[test]
+fn receivers_wait_for_casts_that_other_traffic_slows_down() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\npfc = true\n[profile]\nname = \"uec\"\n\
+                [[workload]]\nkind = \"all-gather\"\nname = \"gather\"\nalgorithm = \"multicast\"\nchains = 1\nsize = \"16 MiB\"\n\
+                [[workload]]\nkind = \"reduce-scatter\"\nname = \"scatter\"\nsize = \"16 MiB\"\n";
+    let report = outcome(text, &[]).report;
+    assert_eq!(report.packets.dropped, 0);
+    assert_eq!(report.packets.repairs, 0);
+    // 2 x 16 MiB x 7/8 arrive at every host, and at the least nothing else does.
+    let bytes = 2.0 * 16.0 * 1048576.0 * 7.0 / 8.0;
+    let least = bytes * 8.0 / (report.fabric.rate_gbps * 1e3);
+    let took = report.run.simulated_us;
+    assert!(took < 1.35 * least, "{took} us, of which bytes need {least}");
+}

@@ -136,6 +136,8 @@ pub struct Caster<'a> {
     /// No chunk of its share leaves before.
     cast_at: Time,
     last_chunk: Time,
+    /// When chunks of this rank have left. While it casts alone it hears nothing.
+    last_cast: Time,
     /// When the last chunk came by each plane.
     last_by_plane: Vec<Time>,
     /// Planes and trees that others hear nothing on.
@@ -143,8 +145,10 @@ pub struct Caster<'a> {
     left_out: LeftOut,
     /// The chunks that this rank hears along each tree, where trees are known.
     silence: Option<Silence>,
-    /// When to begin to fetch, as far as is known.
-    fetch_at: Time,
+    /// When the cutoff timer runs out.
+    cutoff_at: Time,
+    /// When what has not come is lost, since all has been cast.
+    over_at: Time,
     probe: Option<Probe>,
     /// When each rank last gave a sign of life.
     heard: Vec<Time>,
@@ -191,13 +195,15 @@ impl<'a> Caster<'a> {
             moving_since: Time::ZERO,
             cast_at: Time::ZERO,
             last_chunk: Time::ZERO,
+            last_cast: Time::ZERO,
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
             left_out: LeftOut::of(op.trees_used()),
             // Where roots are not paced, switches pause, and a tree may be late by any time.
             silence: (op.recovery.direct && op.pace.is_some() && op.trees_used() * op.planes.count_ones() > 1)
                 .then(|| Silence::new(op.trees_used(), op.planes)),
-            fetch_at: Time::NEVER,
+            cutoff_at: Time::NEVER,
+            over_at: Time::NEVER,
             probe: None,
             heard: vec![Time::ZERO; op.ranks.count() as usize],
             out: VecDeque::new(),
@@ -357,7 +363,7 @@ impl<'a> Caster<'a> {
         self.moving_since = now;
         self.last_chunk = now;
         let cutoff = if self.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
-        self.fetch_at = now + cutoff.scaled(self.slowdown());
+        self.cutoff_at = now + cutoff.scaled(self.slowdown());
         if self.op.pace.is_some() && !self.chained {
             // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
             self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
@@ -383,7 +389,7 @@ impl<'a> Caster<'a> {
         let fetch = match (missing, self.fetching.begun) {
             (false, _) => Time::NEVER,
             (true, true) => self.fetching.next(self.op),
-            (true, false) => self.fetch_at.min(self.quiet_at()).min(self.fetching.next(self.op)),
+            (true, false) => self.stops_waiting_at().min(self.fetching.next(self.op)),
         };
         let fetch = match &self.rebuilding {
             Some(rebuilding) if missing => fetch.min(rebuilding.next()),
@@ -406,6 +412,7 @@ impl Application for Caster<'_> {
                 self.handle_chunk(now, from, (chunk, plane), trimmed, last);
             }
             Event::Cast { to, task, end } if task == self.op.task && to == self.audience() => {
+                self.last_cast = now;
                 self.handle_cast(end);
                 self.go_on(now);
             }

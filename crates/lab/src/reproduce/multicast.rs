@@ -27,6 +27,7 @@ fn table() -> Table {
     parity(&mut table);
     sweeps(&mut table);
     concurrent(&mut table);
+    layers(&mut table);
     table
 }
 
@@ -250,6 +251,31 @@ fn concurrent(table: &mut Table) {
     let note = "the turns of 16 roots are short beside a hand-over: owners and roots fall out of step";
     let row = RowSpec::new("concurrent/16/64", "speed-up, 16 ranks, 64 MiB", "", speedup(16, 64));
     table.row(row.beside(2.0 - 2.0 / 16.0, Source::Arithmetic).note(note));
+}
+
+/// Section 10, B 9: a pipeline of layers that are gathered, computed and scattered.
+fn layers(table: &mut Table) {
+    table.section("FSDP: 8 layers of 64 MiB, 8 ranks at 400 Gb/s, 19.2 ms to compute, two iterations (simulator)");
+    let cell = |gather: &str, scatter: &str| {
+        let cell = Cell::new(template!("multicast_fsdp.toml")).seeds(1);
+        let cell = cell.set("workload.job.gather", gather).set("workload.job.scatter", scatter);
+        match gather {
+            "multicast" => cell.set("workload.job.chains", 1).set("workload.job.pace", 0),
+            _ => cell,
+        }
+    };
+    for (gather, scatter) in [("ring", "ring"), ("multicast", "ring"), ("multicast", "in-network")] {
+        let of = |what: &'static str| Value::Of(cell(gather, scatter), what);
+        let id = format!("fsdp/{gather}-{scatter}");
+        let both = format!("gathered by {gather}, scattered by {scatter}");
+        table.row(RowSpec::new(
+            format!("{id}/time"),
+            format!("{both}: an iteration"),
+            "us",
+            of("jobs.job.iteration_us"),
+        ));
+        table.row(RowSpec::new(format!("{id}/bubble"), format!("{both}: bubble"), "", of("jobs.job.bubble")));
+    }
 }
 
 #[cfg(test)]

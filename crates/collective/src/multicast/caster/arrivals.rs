@@ -131,18 +131,26 @@ impl Caster<'_> {
             None => self.op.chains.ends().all(heard),
         };
         if over && self.op.cutoff == Cutoff::Tuned {
-            self.fetch_at = self.fetch_at.min(now + self.op.rtt * 2);
+            self.over_at = self.over_at.min(now + self.op.rtt * 2);
         }
     }
 
-    /// The time at which this rank stops waiting, once 0.9 of the schedule is over and nothing arrives (multicast sheet, section 6.3).
-    pub(super) fn quiet_at(&self) -> Time {
+    /// When this rank stops waiting and fetches what it lacks, as far as is known.
+    ///
+    /// Chunks that come after the cutoff show that others use the links too (ours). To fetch what is only late would add to that, so it waits
+    /// until nothing has come, and nothing of its own has left, for four round trips and 200 us.
+    pub(super) fn stops_waiting_at(&self) -> Time {
         if self.op.cutoff != Cutoff::Tuned {
-            return Time::NEVER;
+            return self.cutoff_at;
         }
-        let quiet = (self.op.rtt * 4).max(Span::from_ms(1));
+        // Multicast sheet, section 6.3: 0.9 of the schedule is over, and nothing comes any more.
+        let pause = self.op.rtt * 4;
+        let slack = pause + Span::from_us(200);
         let schedule = if self.chained { self.op.chain_schedule() } else { self.op.schedule() };
-        (self.moving_since + schedule.scaled(0.9 * self.slowdown())).max(self.last_chunk + quiet)
+        let nearly = self.moving_since + schedule.scaled(0.9 * self.slowdown());
+        let stirred = self.last_chunk.max(self.last_cast);
+        let quiet = nearly.max(stirred + pause.max(Span::from_ms(1)));
+        self.over_at.min(quiet).min(self.cutoff_at.max(stirred + slack))
     }
 
     /// How many times longer all takes at the most, since not all planes are used that every host has.
@@ -173,7 +181,7 @@ impl Caster<'_> {
     /// Is it time to fetch what is missing?
     pub(super) fn look_at_clock(&mut self, now: Time) {
         let moving = self.phase == Phase::Moving && !self.progress.is_whole();
-        self.fetching.begun |= moving && (now >= self.fetch_at || now >= self.quiet_at());
+        self.fetching.begun |= moving && now >= self.stops_waiting_at();
     }
 
     /// Fetches on.
