@@ -179,9 +179,12 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         ));
     }
     if traffic.tallied > 0 {
+        // Jobs decide as they run what they send: their messages never have rows.
+        let may_have_rows = traffic.collectives.iter().any(|collective| collective.tallied && collective.job.is_none());
+        let remedy = if may_have_rows { "; write rows = true under [run] if memory allows" } else { "" };
         notes.push(format!(
             "{} messages of collectives have no row each: percentiles are from a histogram, at most 0.4 % off, slowdowns, \
-             received_us and why are not known; write rows = true under [run] if memory allows",
+             received_us and why are not known{remedy}",
             count(traffic.tallied)
         ));
     }

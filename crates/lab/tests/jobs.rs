@@ -1,0 +1,143 @@
+//! Training jobs with sharded layers: where the time of ranks goes adds up, arithmetic holds where nothing overlaps, and what makes no
+//! sense is explained.
+
+use strandway_lab::report::JobFacts;
+use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_sim::Control;
+
+/// Four layers of 4 MiB among eight hosts below one switch at 400 Gb/s.
+const JOB: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\nrate = \"400 Gbps\"\n[profile]\nname = \"uec\"\n\
+                   [workload]\nkind = \"fsdp\"\nname = \"job\"\nsize = \"16 MiB\"\nlayers = 4\ncompute = \"1200 us\"\n";
+
+/// What one rank receives of a layer takes so long, headers not counted.
+const LAYER_US: f64 = 4.0 * 1_048_576.0 * 7.0 / 8.0 * 8.0 / 400e3;
+
+fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
+    let mut scenario = scenario::parse(text).expect("TOML");
+    for set in sets {
+        scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
+    }
+    scenario.check()
+}
+
+fn outcome(text: &str, sets: &[&str]) -> Outcome {
+    run(&check(text, sets).unwrap_or_else(|e| panic!("{e}")), &Control::new())
+}
+
+fn job(sets: &[&str]) -> JobFacts {
+    let mut jobs = outcome(JOB, sets).report.jobs;
+    assert_eq!(jobs.len(), 1);
+    jobs.pop().expect("one job")
+}
+
+fn iteration(job: &JobFacts) -> f64 {
+    job.iteration_us.expect("iterations that ended")
+}
+
+fn exposed(job: &JobFacts, name: &str) -> f64 {
+    job.exposed.iter().find(|exposed| exposed.name == name).map_or(0.0, |exposed| exposed.us)
+}
+
+#[test]
+fn what_ranks_compute_and_wait_for_is_all_of_their_time() {
+    for sets in [
+        &["workload.iterations=3"][..],
+        &["workload.iterations=2", "workload.stragglers=0.5", "workload.noise=0.1"],
+        &["workload.gather=multicast", "workload.scatter=in-network", "workload.prefetch=0"],
+        &["workload.gather=recursive-doubling", "workload.reshard=false"],
+    ] {
+        let job = job(sets);
+        assert_eq!(job.iterations_ended, job.iterations, "{sets:?}");
+        let waited: f64 = job.exposed.iter().map(|exposed| exposed.us).sum();
+        // Ranks end their iterations at times that differ by no more than a message takes.
+        let off = (job.computed_us + waited) / iteration(&job);
+        assert!((0.95..=1.0 + 1e-9).contains(&off), "{sets:?}: {off} of an iteration");
+        assert!((job.bubble - waited / (waited + job.computed_us)).abs() < 1e-9);
+        assert!(iteration(&job) >= job.bound_us, "{sets:?}: {} below {}", iteration(&job), job.bound_us);
+    }
+}
+
+#[test]
+fn collectives_are_as_many_as_layers_say() {
+    let counts = |sets: &[&str]| -> Vec<(u64, u64)> {
+        job(sets).operations.iter().map(|operation| (operation.count, operation.ended)).collect()
+    };
+    // Backward, the last layer is still there.
+    assert_eq!(counts(&["workload.iterations=3"]), [(3 * 7, 3 * 7), (3 * 4, 3 * 4)]);
+    assert_eq!(counts(&["workload.iterations=3", "workload.reshard=false"]), [(3 * 4, 3 * 4), (3 * 4, 3 * 4)]);
+}
+
+/// Without computation nothing overlaps forward: layers follow each other.
+#[test]
+fn without_computation_an_iteration_takes_what_its_gathers_take() {
+    let job = job(&["workload.compute=\"0 us\"", "workload.reshard=false"]);
+    let bytes = (4.0 + 4.0) * LAYER_US;
+    let waited = exposed(&job, "all-gather") + exposed(&job, "reduce-scatter");
+    assert!(job.computed_us == 0.0 && job.bubble == 1.0);
+    assert!((bytes..1.5 * bytes).contains(&waited), "{waited} us of waiting, {bytes} us of bytes");
+    assert!((waited / iteration(&job) - 1.0).abs() < 0.03);
+}
+
+/// With computation that takes longer than what runs beside it, a rank waits for the first layer and the last gradients only.
+#[test]
+fn long_computation_hides_all_but_the_ends() {
+    let ahead = job(&["workload.compute=\"12 ms\""]);
+    let waited = exposed(&ahead, "all-gather") + exposed(&ahead, "reduce-scatter");
+    // The first gather and the last scatter run alone.
+    let ends = 2.0 * LAYER_US;
+    assert!((ends..1.3 * ends).contains(&waited), "{waited} us of waiting, {ends} us of bytes");
+    // Gathered late, every layer is waited for: four forward, and three backward that share the links with scatters.
+    let late = job(&["workload.compute=\"12 ms\"", "workload.prefetch=0"]);
+    let gathers = exposed(&late, "all-gather") / exposed(&ahead, "all-gather");
+    assert!((4.0 + 3.0..4.0 + 3.0 * 2.0).contains(&gathers), "{gathers} gathers were waited for");
+}
+
+/// The rank that lacks time is the one that all others wait for.
+#[test]
+fn stragglers_make_others_wait() {
+    let even = job(&["workload.iterations=4"]);
+    let uneven = job(&["workload.iterations=4", "workload.stragglers=1"]);
+    assert!(uneven.bubble > even.bubble + 0.05, "{} after {}", uneven.bubble, even.bubble);
+    assert!(uneven.computed_us > 1.2 * even.computed_us);
+}
+
+#[test]
+fn the_last_iteration_of_the_slowest_rank_is_told_step_by_step() {
+    let job = job(&["workload.iterations=2"]);
+    let of = |kind: &str| job.timeline.iter().filter(|step| step.kind == kind).count();
+    assert_eq!((of("forward"), of("backward"), of("all-gather"), of("reduce-scatter")), (4, 4, 7, 4));
+    let mut until = [0.0; 3];
+    for step in &job.timeline {
+        assert!(step.from_us >= until[usize::from(step.stream)] - 1e-6 && step.until_us >= step.from_us);
+        until[usize::from(step.stream)] = step.until_us;
+    }
+}
+
+/// A host that is cut off stops its job. The run says so at its limit.
+#[test]
+fn a_job_whose_rank_is_cut_off_is_unfinished() {
+    let text = format!(
+        "{JOB}[run]\ntime_limit = \"20 ms\"\n[[faults]]\nlink = \"host3->leaf0\"\nkind = \"down\"\nat = \"100 us\"\n"
+    );
+    let report = outcome(&text, &["workload.iterations=2"]).report;
+    assert_ne!(report.end, "finished");
+    assert_eq!(report.jobs[0].iterations_ended, 0);
+    assert!(report.jobs[0].time_us.is_none());
+    assert!(report.flows.finished < report.flows.total);
+}
+
+#[test]
+fn a_job_that_makes_no_sense_is_explained() {
+    for (set, wanted) in [
+        ("workload.layers=0", "workload.layers = 0: must be at least 1"),
+        ("workload.size=\"16 B\"", "less than a byte per rank"),
+        ("workload.gather=tree", "workload.gather"),
+        ("workload.chains=2", "unknown key"),
+        ("workload.iterations=65537", "must be at most 65536"),
+    ] {
+        let problems = check(JOB, &[set]).err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
+        assert!(problems.contains(wanted), "{set}: {problems}");
+    }
+    let problems = check(JOB, &["workload.gather=recursive-doubling", "workload.ranks=6"]).err().map(|p| p.to_string());
+    assert!(problems.as_deref().is_some_and(|text| text.contains("workload")), "{problems:?}");
+}
