@@ -290,7 +290,7 @@ impl<'a> Actor<'a> {
         let waits =
             || step.after.iter().map(|&before| (before, &steps[before as usize])).filter(|(_, s)| s.stream != COMPUTE);
         let unfinished = waits().find(|(before, _)| !self.ended[*before as usize]);
-        unfinished.or_else(|| waits().last()).map_or(step.kind, |(_, s)| s.kind)
+        unfinished.or_else(|| waits().next_back()).map_or(step.kind, |(_, s)| s.kind)
     }
 
     fn end(&mut self, now: Time, place: u32) {
