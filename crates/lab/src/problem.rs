@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One thing that is wrong: where, what was found, why it does not do, and a remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
     /// The file as the user named it; empty when the input did not come from a file.
     pub file: String,

@@ -60,6 +60,12 @@ impl Scenario {
         Scenario::from_parts(file, text, Files::default())
     }
 
+    /// A scenario that a program made, called `file` in messages. Files that it names are looked up beside `file`.
+    pub fn from_table(file: &str, table: Table) -> Scenario {
+        let (file, text, files) = (file.to_string(), table.to_string(), Files::beside(Path::new(file)));
+        Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() }
+    }
+
     fn from_parts(file: &str, text: &str, files: Files) -> Result<Scenario, Problems> {
         let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
         let (file, text) = (file.to_string(), text.to_string());
@@ -81,6 +87,11 @@ impl Scenario {
             return Scenario::from_parts(&file, &scenario, files.holding(&name, &text));
         }
         Scenario::from_parts(&file, &text, files)
+    }
+
+    /// Its sections and keys, as changed.
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     /// What messages and reports call it.
@@ -153,6 +164,15 @@ impl Scenario {
         if let Value::Table(run) = run {
             run.insert("rows".to_string(), Value::Boolean(true));
         }
+    }
+
+    /// Changes one key to a TOML value; `key` is dotted.
+    ///
+    /// # Errors
+    /// If the key leads through something that is no table.
+    pub fn set_value(&mut self, key: &str, value: Value) -> Result<(), Problems> {
+        self.put(key, value)
+            .map_err(|what| Problems(vec![Problem { key: key.to_string(), what, ..Problem::default() }]))
     }
 
     /// Changes one key to a TOML value.

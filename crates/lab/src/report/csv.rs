@@ -4,38 +4,87 @@ use super::make::{alone, life};
 use crate::plan::Experiment;
 use std::fmt::Write;
 use strandway_fabric::Measurements;
+use strandway_proto::HostId;
 use strandway_proto::units::Time;
 
 /// The columns of [`flows`]; times in microseconds, empty where something did not happen.
 const HEAD: &str = "flow,id,source,destination,class,profile,bytes,start_us,received_us,finished_us,fct_us,slowdown";
 
-/// One row per flow, in the workload's order, below a row of names. `received_us` and `finished_us` are instants of the run;
+/// One flow. Times are instants of the run, absent where something did not happen.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowRow<'a> {
+    /// Its number in a traffic matrix, if it came from one.
+    pub id: Option<u64>,
+    /// Who sends.
+    pub source: HostId,
+    /// Who receives.
+    pub destination: HostId,
+    /// Its workload.
+    pub class: &'a str,
+    /// The name of its connection's profile.
+    pub profile: &'a str,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When it was posted.
+    pub started: Option<Time>,
+    /// When its receiver had everything.
+    pub received: Option<Time>,
+    /// When its sender knew that.
+    pub finished: Option<Time>,
+    /// From its start until its sender knew that all had arrived, in microseconds.
+    pub fct_us: Option<f64>,
+    /// That over the time it takes alone, by arithmetic.
+    pub slowdown: Option<f64>,
+}
+
+/// All flows, in the workload's order. Those of collectives without rows are not among them.
+pub fn rows<'a>(
+    experiment: &'a Experiment,
+    measured: &'a Measurements,
+) -> impl ExactSizeIterator<Item = FlowRow<'a>> + 'a {
+    let alone = alone(experiment);
+    experiment.messages.iter().map(move |message| {
+        let life = life(message, &measured.flows);
+        let (source, destination) = experiment.ends(message);
+        let fct_us = life.completion().map(|span| span.as_us());
+        FlowRow {
+            id: message.id.map(u64::from),
+            source,
+            destination,
+            class: experiment.classes.get(usize::from(message.class)).map_or("", String::as_str),
+            profile: &experiment.profile_of(message).name,
+            bytes: message.bytes,
+            started: life.started,
+            received: life.received,
+            finished: life.finished,
+            fct_us,
+            slowdown: fct_us.map(|us| us / alone(message)),
+        }
+    })
+}
+
+/// One line per flow, in the workload's order, below a line of names. `received_us` and `finished_us` are instants of the run;
 /// `fct_us` is from the start until the sender knew that all had arrived.
 pub fn flows(experiment: &Experiment, measured: &Measurements) -> String {
     let mut out = String::with_capacity(HEAD.len() + experiment.messages.len() * 96);
     out.push_str(HEAD);
     out.push('\n');
-    let alone = alone(experiment);
     let at = |time: Option<Time>| time.map_or(String::new(), |t| format!("{:.6}", t.as_us()));
-    for (number, message) in experiment.messages.iter().enumerate() {
-        let life = life(message, &measured.flows);
-        let (from, to) = experiment.ends(message);
-        let fct = life.completion().map(|span| span.as_us());
-        let class = experiment.classes.get(usize::from(message.class)).map_or("", String::as_str);
+    for (number, row) in rows(experiment, measured).enumerate() {
         let _ = writeln!(
             out,
             "{number},{},host{},host{},{},{},{},{},{},{},{},{}",
-            message.id.map_or(String::new(), |id| id.to_string()),
-            from.0,
-            to.0,
-            field(class),
-            field(&experiment.profile_of(message).name),
-            message.bytes,
-            at(life.started),
-            at(life.received),
-            at(life.finished),
-            fct.map_or(String::new(), |us| format!("{us:.6}")),
-            fct.map_or(String::new(), |us| format!("{:.4}", us / alone(message))),
+            row.id.map_or(String::new(), |id| id.to_string()),
+            row.source.0,
+            row.destination.0,
+            field(row.class),
+            field(row.profile),
+            row.bytes,
+            at(row.started),
+            at(row.received),
+            at(row.finished),
+            row.fct_us.map_or(String::new(), |us| format!("{us:.6}")),
+            row.slowdown.map_or(String::new(), |slowdown| format!("{slowdown:.4}")),
         );
     }
     out

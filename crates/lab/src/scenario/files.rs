@@ -33,6 +33,11 @@ impl Files {
         files
     }
 
+    /// Files beside `path`, which itself may not exist.
+    pub(crate) fn beside(path: &Path) -> Files {
+        Files { folder: path.parent().map(Path::to_path_buf).unwrap_or_default(), ..Files::default() }
+    }
+
     /// The same, where the file called `name` has this text.
     pub(crate) fn holding(self, name: &str, text: &str) -> Files {
         Files { held: Some((name.to_string(), Arc::from(text))), ..self }

@@ -1,0 +1,40 @@
+//! `strandway._lab`: what the Python package needs of the lab. Everything that a user sees is in `strandway/*.py`.
+
+mod columns;
+mod outcome;
+mod scenario;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use strandway_lab::Problems;
+
+/// Problems as an exception: what the command line prints, and a list of what is wrong.
+fn refused(py: Python<'_>, problems: &Problems) -> PyErr {
+    exception(py, problems).map_or_else(|error| error, PyErr::from_value)
+}
+
+fn exception<'py>(py: Python<'py>, problems: &Problems) -> PyResult<Bound<'py, PyAny>> {
+    let list = PyList::empty(py);
+    for problem in &problems.0 {
+        let dict = PyDict::new(py);
+        dict.set_item("file", &problem.file)?;
+        dict.set_item("line", problem.line)?;
+        dict.set_item("key", &problem.key)?;
+        dict.set_item("value", &problem.value)?;
+        dict.set_item("what", &problem.what)?;
+        dict.set_item("remedy", &problem.remedy)?;
+        list.append(dict)?;
+    }
+    py.import("strandway.errors")?.getattr("ScenarioError")?.call1((problems.to_string(), list))
+}
+
+#[pymodule]
+fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<scenario::Scenario>()?;
+    module.add_class::<outcome::Outcome>()?;
+    module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(outcome::lines_of_rows, module)?)?;
+    Ok(())
+}

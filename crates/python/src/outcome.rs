@@ -1,0 +1,90 @@
+//! What a run brought, and tables of several runs.
+
+use crate::columns;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use strandway_lab::report::{self, Report};
+use strandway_lab::{Experiment, Outcome as Ran, Row, Rows};
+
+/// A run that is over.
+#[pyclass(frozen, module = "strandway._lab")]
+pub(crate) struct Outcome {
+    experiment: Arc<Experiment>,
+    ran: Ran,
+}
+
+impl Outcome {
+    pub(crate) fn new(experiment: Arc<Experiment>, ran: Ran) -> Outcome {
+        Outcome { experiment, ran }
+    }
+
+    fn report(&self) -> &Report {
+        &self.ran.report
+    }
+}
+
+#[pymethods]
+impl Outcome {
+    /// The report as JSON.
+    fn json(&self, py: Python<'_>) -> String {
+        py.detach(|| self.report().to_json())
+    }
+
+    /// Every number of the report by its dotted name, as `[expect]` names it; None where there is none.
+    fn values(&self) -> BTreeMap<String, Option<f64>> {
+        self.report().values()
+    }
+
+    /// The report as a self-contained page.
+    fn html(&self, py: Python<'_>) -> String {
+        py.detach(|| report::html::report(self.report()))
+    }
+
+    /// The report as text for a terminal of so many characters.
+    #[pyo3(signature = (width=None))]
+    fn text(&self, width: Option<usize>) -> String {
+        report::text::report_in(self.report(), width)
+    }
+
+    fn markdown(&self) -> String {
+        report::markdown::report(self.report())
+    }
+
+    /// Were all expectations met?
+    fn met(&self) -> bool {
+        self.report().met()
+    }
+
+    /// The flows as columns: see `columns.rs`.
+    fn flows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        columns::flows(py, &self.experiment, &self.ran.measurements)
+    }
+}
+
+/// What one row of a table needs: its label, what it sets, its run.
+type Given<'py> = (String, BTreeMap<String, String>, PyRef<'py, Outcome>);
+
+fn rows(given: Vec<Given<'_>>) -> Vec<Row> {
+    given.into_iter().map(|(label, set, outcome)| Row { label, set, report: outcome.report().clone() }).collect()
+}
+
+/// One page for several runs.
+#[pyfunction]
+pub(crate) fn page_of_rows(title: &str, given: Vec<Given<'_>>, scenario: &str) -> String {
+    report::html::rows(title, &rows(given), scenario)
+}
+
+/// One table for several runs, for a terminal of so many characters.
+#[pyfunction]
+#[pyo3(signature = (given, width=None))]
+pub(crate) fn table_of_rows(given: Vec<Given<'_>>, width: Option<usize>) -> String {
+    report::text::rows(&rows(given), width)
+}
+
+/// Means and extremes over runs that differ in nothing but the seed, as JSON.
+#[pyfunction]
+pub(crate) fn lines_of_rows(given: Vec<Given<'_>>) -> String {
+    report::to_json(&Rows::new(rows(given)).lines)
+}

@@ -1,0 +1,205 @@
+//! A scenario, and running it with Python's lock released.
+
+use crate::outcome::Outcome;
+use crate::refused;
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strandway_lab::{Estimate, Experiment, Variant};
+use strandway_sim::Control;
+
+/// How often a run is looked at: for Ctrl-C, and to tell how far it is.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Until this time a run is looked at more often, so that a short one ends when it ends.
+const BRISK: Duration = Duration::from_millis(100);
+const BRISK_LOOK: Duration = Duration::from_millis(1);
+
+/// Several scenarios: the label of each, what it sets, and itself.
+type Variants = Vec<(String, BTreeMap<String, String>, Scenario)>;
+
+/// A scenario as written.
+#[pyclass(module = "strandway._lab")]
+#[derive(Clone)]
+pub(crate) struct Scenario {
+    inner: strandway_lab::Scenario,
+}
+
+fn table(json: &str) -> PyResult<toml::Table> {
+    // TOML has no null: serde says where it stands.
+    serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("not a scenario: {error}")))
+}
+
+#[pymethods]
+impl Scenario {
+    /// Reads a scenario file, or a traffic matrix.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Scenario> {
+        let inner = strandway_lab::Scenario::load(&path).map_err(|problems| refused(py, &problems))?;
+        Ok(Scenario { inner })
+    }
+
+    /// Parses TOML, called `file` in messages. Files that it names are looked up from the current directory.
+    #[staticmethod]
+    fn from_text(py: Python<'_>, file: &str, text: &str) -> PyResult<Scenario> {
+        let inner = strandway_lab::Scenario::from_text(file, text).map_err(|problems| refused(py, &problems))?;
+        Ok(Scenario { inner })
+    }
+
+    /// The same, but files that it names are looked up beside `file`.
+    #[staticmethod]
+    fn beside(py: Python<'_>, file: &str, text: &str) -> PyResult<Scenario> {
+        let parsed = strandway_lab::Scenario::from_text(file, text).map_err(|problems| refused(py, &problems))?;
+        Ok(Scenario { inner: strandway_lab::Scenario::from_table(file, parsed.table().clone()) })
+    }
+
+    /// Takes a JSON object with the sections of a scenario.
+    #[staticmethod]
+    fn from_json(file: &str, json: &str) -> PyResult<Scenario> {
+        Ok(Scenario { inner: strandway_lab::Scenario::from_table(file, table(json)?) })
+    }
+
+    /// Changes one dotted key to a value in JSON.
+    fn set(&mut self, py: Python<'_>, key: &str, json: &str) -> PyResult<()> {
+        let value: toml::Value =
+            serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("{key}: {error}")))?;
+        self.inner.set_value(key, value).map_err(|problems| refused(py, &problems))
+    }
+
+    fn copy(&self) -> Scenario {
+        self.clone()
+    }
+
+    fn file(&self) -> &str {
+        self.inner.file()
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// The text as it takes effect.
+    fn text(&self) -> String {
+        self.inner.text()
+    }
+
+    /// What was changed, by dotted key.
+    fn changes(&self) -> BTreeMap<String, String> {
+        self.inner.changes().clone()
+    }
+
+    /// Every file that was read for it so far.
+    fn inputs(&self) -> Vec<PathBuf> {
+        self.inner.inputs()
+    }
+
+    /// Finds everything that is wrong with it. Gives its expected packet hops, and the estimate as a sentence.
+    fn check(&self, py: Python<'_>) -> PyResult<(u64, String)> {
+        let experiment = self.experiment(py)?;
+        Ok((experiment.expected_hops(), Estimate::of(&experiment).text(experiment.plan.threads)))
+    }
+
+    /// The variants of `[sweep]`: label, what each sets, scenario.
+    fn sweep(&self, py: Python<'_>) -> PyResult<Variants> {
+        strandway_lab::sweep(&self.inner).map(variants).map_err(|problems| refused(py, &problems))
+    }
+
+    /// One variant per profile.
+    fn compare(&self, py: Python<'_>, profiles: Vec<String>) -> PyResult<Variants> {
+        strandway_lab::compare(&self.inner, &profiles).map(variants).map_err(|problems| refused(py, &problems))
+    }
+
+    /// Runs it. `progress` is called with packet hops done and expected, flows finished and in all, and simulated microseconds. `rows`
+    /// keeps a row for every flow, `series` values over time. Ctrl-C ends the run and raises KeyboardInterrupt.
+    #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        progress: Option<Py<PyAny>>,
+        threads: Option<usize>,
+        rows: bool,
+        series: bool,
+        force: bool,
+    ) -> PyResult<Outcome> {
+        let mut scenario = self.clone();
+        if rows {
+            scenario.inner.keep_rows();
+        }
+        let mut experiment = scenario.experiment(py)?;
+        if let Some(threads) = threads {
+            experiment.plan.threads = threads.clamp(1, 1024);
+        }
+        if series {
+            experiment.with_series();
+        }
+        experiment.plan.capture = None;
+        if !force {
+            Estimate::of(&experiment).fits().map_err(PyMemoryError::new_err)?;
+        }
+        let experiment = Arc::new(experiment);
+        let control = Arc::new(Control::new());
+        let thread = {
+            let (experiment, control) = (experiment.clone(), control.clone());
+            std::thread::Builder::new()
+                .name("strandway".into())
+                .spawn(move || strandway_lab::run(&experiment, &control))?
+        };
+        let watched = watch(py, &thread, &control, &experiment, progress.as_ref());
+        if watched.is_err() {
+            control.stop();
+        }
+        let ended = py.detach(|| thread.join());
+        watched?;
+        match ended {
+            Ok(ran) => Ok(Outcome::new(experiment, ran)),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+                Err(PyRuntimeError::new_err(format!("the simulator failed: {}", text.unwrap_or("no reason given"))))
+            }
+        }
+    }
+}
+
+impl Scenario {
+    fn experiment(&self, py: Python<'_>) -> PyResult<Experiment> {
+        py.detach(|| self.inner.check()).map_err(|problems| refused(py, &problems))
+    }
+}
+
+fn variants(of: Vec<Variant>) -> Variants {
+    of.into_iter().map(|variant| (variant.label, variant.set, Scenario { inner: variant.scenario })).collect()
+}
+
+/// Waits for a run with the lock released, and looks up from time to time.
+fn watch<T>(
+    py: Python<'_>,
+    thread: &std::thread::JoinHandle<T>,
+    control: &Control,
+    experiment: &Experiment,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<()> {
+    let began = Instant::now();
+    let (hops, flows) = (experiment.expected_hops(), experiment.plan.flows.len() as u64);
+    let tell = || -> PyResult<()> {
+        let Some(progress) = progress else { return Ok(()) };
+        let at = control.simulated().as_us();
+        progress.call1(py, (control.packet_hops(), hops, control.finished(), flows, at)).map(drop)
+    };
+    while !thread.is_finished() {
+        let pause = if began.elapsed() < BRISK { BRISK_LOOK } else { LOOK };
+        py.detach(|| {
+            let until = Instant::now() + pause;
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(BRISK_LOOK.min(pause));
+            }
+        });
+        py.check_signals()?;
+        if began.elapsed() >= BRISK {
+            tell()?;
+        }
+    }
+    tell()
+}

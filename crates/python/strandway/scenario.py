@@ -1,0 +1,139 @@
+"""Scenarios: what to simulate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from . import _lab
+from .results import Result
+
+Progress = Callable[[int, int, int, int, float], object]
+
+
+class Scenario:
+    """A scenario as written: fabric, transport, workload, faults.
+
+    It is made of a path to a TOML file or traffic matrix, of TOML text, or of a dict with the same sections.
+
+    >>> scenario = Scenario("[fabric]\\nhosts = 4\\n[workload]\\nsize = '1 MB'")
+    >>> scenario.set("fabric.hosts", 8).text()
+    '[fabric]\\nhosts = 8\\n\\n[workload]\\nsize = "1 MB"\\n'
+    >>> Scenario({"fabric": {"hots": 4}}).check()
+    Traceback (most recent call last):
+        ...
+    strandway.errors.ScenarioError: scenario: fabric.hots = 4: unknown key; did you mean `hosts`?
+    """
+
+    def __init__(self, source: str | PathLike[str] | Mapping[str, Any], *, name: str = "scenario") -> None:
+        """Takes a path, TOML text (it has a line break or a bracket), or a dict. `name` is what messages call the latter two.
+
+        Raises `ScenarioError` if a file cannot be read or is no TOML.
+        """
+        if isinstance(source, Mapping):
+            self._inner = _lab.Scenario.from_json(name, json.dumps(source))
+        elif isinstance(source, str) and ("\n" in source or source.lstrip().startswith("[")):
+            self._inner = _lab.Scenario.from_text(name, str(source))
+        else:
+            path = fspath(source)
+            self._inner = _lab.Scenario.load(path)
+
+    @classmethod
+    def _of(cls, inner: _lab.Scenario) -> Scenario:
+        made = cls.__new__(cls)
+        made._inner = inner
+        return made
+
+    @property
+    def name(self) -> str:
+        """Its `name`, or its file's."""
+        return self._inner.name()
+
+    @property
+    def inputs(self) -> list[Path]:
+        """Every file that was read for it so far: its own, and those that it names."""
+        return [Path(path) for path in self._inner.inputs()]
+
+    def text(self) -> str:
+        """The TOML text as it takes effect."""
+        return self._inner.text()
+
+    def set(self, key: str, value: Any) -> Scenario:
+        """Changes one dotted key, such as `workload.size`, and gives back the scenario. Names of workloads count as keys."""
+        self._inner.set(key, json.dumps(value))
+        return self
+
+    def copy(self) -> Scenario:
+        """A copy that can be changed on its own."""
+        return Scenario._of(self._inner.copy())
+
+    def check(self) -> str:
+        """Finds everything that is wrong, at once. Gives an estimate of time and memory as a sentence.
+
+        Raises `ScenarioError`; its `problems` has one entry per problem.
+        """
+        return self._inner.check()[1]
+
+    def run(
+        self,
+        *,
+        progress: bool | Progress | None = None,
+        threads: int | None = None,
+        rows: bool = False,
+        series: bool = True,
+        force: bool = False,
+    ) -> Result:
+        """Simulates it. Other Python threads go on meanwhile; Ctrl-C ends the run.
+
+        `progress`: True draws a line on standard error, a function is called some times a second with packet hops done and
+        expected, flows finished and in all, and simulated microseconds; by default long runs draw a line in a terminal.
+        `threads`: threads that share the run; results do not depend on it. `rows`: keep a row for every flow of collectives
+        of more than a million messages. `series`: keep values over time. `force`: run even if memory may not do.
+
+        Raises `ScenarioError` if the scenario is wrong, `MemoryError` if it does not fit.
+        """
+        draws = progress is True or (progress is None and sys.stderr.isatty())
+        line = _Line(self.name) if draws else None
+        tell = line.tell if line is not None else (progress if callable(progress) else None)
+        try:
+            outcome = self._inner.run(tell, threads, rows, series, force)
+        finally:
+            if line is not None:
+                line.clear()
+        return Result(outcome)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Scenarios travel to other processes as text; files that they name stay where they are."""
+        where = str(Path(self._inner.file()).resolve()) if self.inputs else self._inner.file()
+        return (_beside, (where, self.text()))
+
+    def __repr__(self) -> str:
+        """Name and file."""
+        return f"Scenario({self.name!r} from {self._inner.file()})"
+
+
+def _beside(file: str, text: str) -> Scenario:
+    return Scenario._of(_lab.Scenario.beside(file, text))
+
+
+class _Line:
+    """Progress on one line of a terminal."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._drawn = False
+
+    def tell(self, hops: int, expected: int, finished: int, flows: int, us: float) -> None:
+        share = min(hops / max(expected, 1), 1.0)
+        sys.stderr.write(f"\r\033[K{self._name}: {share:4.0%}, {finished:,} of {flows:,} flows, {us:,.0f} us simulated")
+        sys.stderr.flush()
+        self._drawn = True
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
