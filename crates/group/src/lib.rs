@@ -1,6 +1,7 @@
 //! Ranks over Strandway nodes.
 #![doc = include_str!("../README.md")]
 
+pub mod aggregation;
 mod agree;
 mod barrier;
 pub mod bench;

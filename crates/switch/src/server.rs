@@ -141,6 +141,11 @@ impl Server {
         self.entries.len()
     }
 
+    /// Registers in use.
+    pub fn held(&self) -> usize {
+        self.registers as usize - self.free.len()
+    }
+
     /// Forgets everything: a server that starts again. Workers still have what it takes.
     pub fn restart(&mut self) {
         let first = self.job.shape.first;

@@ -152,6 +152,27 @@ pub struct From {
     pub marked: bool,
 }
 
+/// The datagrams of one receiving call.
+pub struct Received(Inbox);
+
+impl Received {
+    /// Room for what one call gives.
+    pub fn new() -> Received {
+        Received(Inbox::new())
+    }
+
+    /// Hands every datagram to `take`.
+    pub fn each(&mut self, mut take: impl FnMut(From, &mut [u8])) {
+        self.0.each(|arrival, datagram| take(From { address: arrival.from, marked: arrival.is_marked() }, datagram));
+    }
+}
+
+impl Default for Received {
+    fn default() -> Received {
+        Received::new()
+    }
+}
+
 /// Datagrams of one length to the same addresses.
 struct Batch {
     bytes: Vec<u8>,
@@ -165,7 +186,6 @@ struct Batch {
 /// A socket for fragments. It lives on the thread that calls it.
 pub struct FragmentSocket {
     udp: Udp,
-    inbox: Inbox,
     batches: VecDeque<Batch>,
     spare: Vec<Vec<u8>>,
     waiting: usize,
@@ -183,7 +203,6 @@ impl FragmentSocket {
     pub fn open(address: SocketAddrV6, buffer: usize) -> Result<FragmentSocket, Error> {
         Ok(FragmentSocket {
             udp: Udp::open(address, buffer, buffer)?,
-            inbox: Inbox::new(),
             batches: VecDeque::new(),
             spare: Vec::new(),
             waiting: 0,
@@ -220,18 +239,15 @@ impl FragmentSocket {
         let _ = rustix::event::poll(&mut [PollFd::new(&self.udp, flags)], Some(&timeout));
     }
 
-    /// Receives what one system call gives and hands each datagram to `take`; false if there was nothing.
-    pub fn receive(&mut self, mut take: impl FnMut(From, &mut [u8])) -> bool {
+    /// Receives what one system call gives; false if there was nothing.
+    pub fn receive(&mut self, into: &mut Received) -> bool {
         self.counters.receive_calls += 1;
-        if !self.udp.receive(&mut self.inbox) {
+        if !self.udp.receive(&mut into.0) {
             return false;
         }
-        let (bytes, datagrams) = self.inbox.size();
+        let (bytes, datagrams) = into.0.size();
         self.counters.received += datagrams as u64;
         self.counters.received_bytes += bytes as u64;
-        self.inbox.each(|arrival, datagram| {
-            take(From { address: arrival.from, marked: arrival.is_marked() }, datagram);
-        });
         true
     }
 
@@ -379,7 +395,7 @@ mod tests {
         assert_eq!((sockets[0].counters().sent, sockets[0].dropped()), (80, 0));
         for socket in &mut sockets[1..] {
             let mut opening = Opening::new(&[9; 32], 0);
-            let mut got = Vec::new();
+            let (mut got, mut received) = (Vec::new(), Received::new());
             for _ in 0..100 {
                 socket.wait(Duration::from_millis(10));
                 while socket.receive(|_, bytes| {
