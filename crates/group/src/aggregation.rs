@@ -6,11 +6,14 @@
 mod lanes;
 mod line;
 mod message;
+mod reduce;
 mod station;
 mod switch;
 mod terms;
+mod worker;
 
 pub use lanes::Scale;
 pub use message::{PORTS_MAX, Refusal};
+pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
 pub use station::PortStatus;
 pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};

@@ -3,6 +3,7 @@
 
 pub mod aggregation;
 mod agree;
+mod ballot;
 mod barrier;
 pub mod bench;
 pub mod cast;

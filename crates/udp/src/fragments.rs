@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strandway_proto::PathId;
 use strandway_proto::aggregate::Fragment;
+use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::wire::aggregate;
 
 /// Bytes of a fragment's datagram beyond its lanes, without UDP and IP headers.
@@ -153,17 +154,26 @@ pub struct From {
 }
 
 /// The datagrams of one receiving call.
-pub struct Received(Inbox);
+pub struct Received {
+    inbox: Inbox,
+    /// Of each datagram: is it to be lost? Empty if none is.
+    lost: Vec<bool>,
+}
 
 impl Received {
     /// Room for what one call gives.
     pub fn new() -> Received {
-        Received(Inbox::new())
+        Received { inbox: Inbox::new(), lost: Vec::new() }
     }
 
     /// Hands every datagram to `take`.
     pub fn each(&mut self, mut take: impl FnMut(From, &mut [u8])) {
-        self.0.each(|arrival, datagram| take(From { address: arrival.from, marked: arrival.is_marked() }, datagram));
+        let mut lost = self.lost.iter();
+        self.inbox.each(|arrival, datagram| {
+            if !lost.next().is_some_and(|lost| *lost) {
+                take(From { address: arrival.from, marked: arrival.is_marked() }, datagram);
+            }
+        });
     }
 }
 
@@ -193,6 +203,7 @@ pub struct FragmentSocket {
     blocked: bool,
     counters: PlaneCounters,
     dropped: u64,
+    loss: Option<(f64, Random)>,
 }
 
 impl FragmentSocket {
@@ -210,6 +221,7 @@ impl FragmentSocket {
             blocked: false,
             counters: PlaneCounters::default(),
             dropped: 0,
+            loss: None,
         })
     }
 
@@ -219,6 +231,11 @@ impl FragmentSocket {
     /// If the system does not tell.
     pub fn address(&self) -> Result<SocketAddrV6, Error> {
         self.udp.address()
+    }
+
+    /// From now on it loses this share of the datagrams that come, by a random stream of this seed: for tests and experiments.
+    pub fn lose(&mut self, share: f64, seed: u64) {
+        self.loss = (share > 0.0).then(|| (share, Random::new(seed, StreamKind::Workload, 0)));
     }
 
     /// What it has sent and received.
@@ -242,12 +259,16 @@ impl FragmentSocket {
     /// Receives what one system call gives; false if there was nothing.
     pub fn receive(&mut self, into: &mut Received) -> bool {
         self.counters.receive_calls += 1;
-        if !self.udp.receive(&mut into.0) {
+        if !self.udp.receive(&mut into.inbox) {
             return false;
         }
-        let (bytes, datagrams) = into.0.size();
+        let (bytes, datagrams) = into.inbox.size();
         self.counters.received += datagrams as u64;
         self.counters.received_bytes += bytes as u64;
+        into.lost.clear();
+        if let Some((share, random)) = &mut self.loss {
+            into.lost.extend((0..datagrams).map(|_| random.chance(*share)));
+        }
         true
     }
 

@@ -4,8 +4,8 @@ use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;
 use crate::error::GroupError;
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Node};
@@ -35,7 +35,7 @@ impl std::fmt::Display for Apart {
 
 /// A connection to a switch, kept alive by a thread of its own: its worker may compute for as long as it likes.
 pub(super) struct Line {
-    lost: Arc<Mutex<Option<String>>>,
+    lost: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -105,25 +105,22 @@ impl Line {
     }
 
     fn keep(mut node: Node) -> Line {
-        let (lost, stop) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+        let (lost, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (tell, ended) = (Arc::clone(&lost), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
-                let why = match node.wait(NAP) {
-                    Ok(Some(Completion::Closed { reason, .. })) => reason.to_string(),
-                    Ok(_) => continue,
-                    Err(error) => error.to_string(),
-                };
-                *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-                return;
+                if matches!(node.wait(NAP), Ok(Some(Completion::Closed { .. })) | Err(_)) {
+                    tell.store(true, Ordering::Relaxed);
+                    return;
+                }
             }
         });
         Line { lost, stop, thread: Some(thread) }
     }
 
-    /// Why the connection has ended, if it has.
-    pub(super) fn lost(&self) -> Option<String> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Has the connection ended?
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 }
 

@@ -151,8 +151,6 @@ type Leg = (Packet, Vec<i32>);
 pub(super) struct Station {
     number: u16,
     system: System,
-    slots: u32,
-    rtt: Span,
     socket: FragmentSocket,
     program: AnyProgram,
     registers: Registers,
@@ -182,8 +180,6 @@ impl Station {
         Station {
             number,
             system,
-            slots,
-            rtt,
             socket,
             program: AnyProgram::new(system, slots, rtt),
             registers: Registers::new(lanes, slots),
@@ -375,7 +371,9 @@ impl Station {
         while let Some((packet, lanes)) = self.legs.pop_front() {
             if let Header::Fragment(fragment) = packet.header {
                 let float = fragment.marks.has(Marks::FLOAT);
-                let handle = |server: &mut Server| drop(server.handle_packet(now, &packet));
+                let handle = |server: &mut Server| {
+                    server.handle_packet(now, &packet);
+                };
                 self.with_server(now, fragment.job, handle, &lanes, float);
             }
             self.spare.push(lanes);

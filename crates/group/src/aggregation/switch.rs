@@ -50,6 +50,8 @@ pub struct SwitchConfig {
     pub rtt: Span,
     /// Bytes of a port's socket buffers. Default 8 MiB.
     pub socket_buffer: usize,
+    /// The share of the fragments that come which is thrown away, for tests and experiments. Default 0.
+    pub loss: f64,
 }
 
 impl SwitchConfig {
@@ -67,6 +69,7 @@ impl SwitchConfig {
             jobs: Vec::new(),
             rtt: terms::RTT,
             socket_buffer: 8 << 20,
+            loss: 0.0,
         }
     }
 
@@ -231,7 +234,8 @@ impl Switch {
         let (mut ports, mut orders, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         let slots = config.slots / u32::from(config.ports);
         for number in 0..config.ports {
-            let socket = FragmentSocket::open(at(SwitchConfig::FRAGMENTS + number)?, config.socket_buffer)?;
+            let mut socket = FragmentSocket::open(at(SwitchConfig::FRAGMENTS + number)?, config.socket_buffer)?;
+            socket.lose(config.loss, u64::from(number) + 1);
             ports.push(socket.address()?.port());
             let (sender, receiver) = channel();
             orders.push(sender);
