@@ -431,6 +431,8 @@ fn forward(
 ) {
     let Header::Fragment(fragment) = packet.header else { return };
     let Some(session) = sessions.get_mut(&{ fragment.job }) else { return };
+    // Registers have room for the most lanes that the switch takes.
+    let lanes = &lanes[..lanes.len().min(usize::from(fragment.lanes))];
     if packet.destination == SERVER {
         if session.server.is_some() && Server::hears(fragment.kind) {
             let mut copy = spare.pop().unwrap_or_default();
