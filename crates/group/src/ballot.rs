@@ -21,6 +21,8 @@ const KEPT: usize = 4;
 pub(crate) const DONE: u32 = 0;
 /// The operation has failed; as a verdict, with the rank that said so and its word.
 pub(crate) const FAILED: u32 = 1;
+/// The operation is under way; not a verdict. So ranks that call differently are found though they cannot end.
+pub(crate) const BEGUN: u32 = 3;
 /// Ranks said different things: the first rank that differs from rank 0.
 pub(crate) const DIFFERS: u32 = 2;
 
@@ -56,11 +58,13 @@ impl Ballots {
         if let Some(rank) = failed {
             return Some([FAILED, rank as u32, votes[rank].map_or(0, |[_, why, _]| why)]);
         }
-        let all: Vec<[u32; 3]> = votes.into_iter().collect::<Option<_>>()?;
-        match all.iter().position(|vote| *vote != all[0]) {
-            Some(rank) => Some([DIFFERS, rank as u32, 0]),
-            None => Some([DONE, words[0], words[1]]),
+        let first = votes[0]?;
+        let differs = |vote: &Option<[u32; 3]>| vote.is_some_and(|vote| vote[1..] != first[1..]);
+        if let Some(rank) = votes.iter().position(differs) {
+            return Some([DIFFERS, rank as u32, 0]);
         }
+        let done = votes.iter().all(|vote| vote.is_some_and(|[code, ..]| code == DONE));
+        done.then_some([DONE, words[0], words[1]])
     }
 }
 
@@ -93,7 +97,9 @@ impl Team {
 
     /// A rank that has not voted about an operation, as far as is known here.
     pub(crate) fn silent_voter(&self, operation: u32) -> u32 {
-        let voted = |vote: &Option<(u32, [u32; 3])>| vote.is_some_and(|(of, _)| of >= operation);
+        let voted = |vote: &Option<(u32, [u32; 3])>| {
+            vote.is_some_and(|(of, [code, ..])| of > operation || of == operation && code != BEGUN)
+        };
         match self.rank {
             0 => self.ballots.votes.iter().position(|vote| !voted(vote)).unwrap_or(0) as u32,
             _ => 0,
@@ -114,7 +120,7 @@ impl Team {
                     self.tell_verdict(from, operation, verdict)?;
                 }
                 if let Some(vote) = self.ballots.votes.get_mut(from as usize)
-                    && vote.is_none_or(|(of, _)| of <= operation)
+                    && vote.is_none_or(|(of, before)| of < operation || of == operation && before[0] == BEGUN)
                 {
                     *vote = Some((operation, [code, a, b]));
                 }
@@ -147,7 +153,9 @@ mod tests {
         ballots.votes[2] = Some((7, [FAILED, 9, 0]));
         assert_eq!(ballots.count(7, [1, 2]), Some([FAILED, 2, 9]));
         ballots.votes[2] = Some((7, [DONE, 5, 0]));
-        ballots.votes[1] = Some((7, [DONE, 4, 0]));
+        ballots.votes[1] = Some((7, [BEGUN, 5, 0]));
+        assert_eq!(ballots.count(7, [1, 2]), None, "one is at work");
+        ballots.votes[1] = Some((7, [BEGUN, 4, 0]));
         assert_eq!(ballots.count(7, [1, 2]), Some([DIFFERS, 1, 0]));
         ballots.votes[1] = Some((7, [DONE, 5, 0]));
         assert_eq!(ballots.count(7, [1, 2]), Some([DONE, 1, 2]));

@@ -172,3 +172,202 @@ fn sums_are_exact_while_fragments_are_lost() {
         }
     }
 }
+
+#[test]
+fn two_jobs_share_few_slots_and_get_their_own_sums() {
+    for system in systems() {
+        let switch = Running::start(SwitchConfig { slots: 24, ..switch(system, 2) });
+        std::thread::scope(|scope| {
+            for (number, ranks) in [(1, 2), (2, 4)] {
+                let door = switch.doors[usize::from(number) - 1];
+                scope.spawn(move || {
+                    run(ranks, |mut team| {
+                        let mut network = team.join_switch(options(door, number), &|| false).expect("it lets us in");
+                        network.set_priority(100 * number as u8);
+                        for round in 0..4 {
+                            let reduced = reduce(&mut team, &mut network, 64 * 300, round + 10 * u32::from(number));
+                            assert_eq!(reduced.by, By::Switch, "{}", system.name());
+                        }
+                    });
+                });
+            }
+        });
+        let status = switch.end();
+        assert!(status.ports[0].jobs.len() == 2 && status.jobs.iter().all(|job| job.sessions == 1));
+    }
+}
+
+#[test]
+fn numbers_that_would_overflow_are_added_as_floats_or_by_the_ring() {
+    for system in systems() {
+        let switch = Running::start(switch(system, 1));
+        let door = switch.doors[0];
+        run(3, |mut team| {
+            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            let mut buffer = numbers(team.rank(), 64 * 20, 0);
+            let mut right = sums(3, 64 * 20, 0);
+            if team.rank() == 1 {
+                (buffer[70], buffer[700]) = (3e8, f32::INFINITY);
+            }
+            let of = |place| [0, 1, 2].map(|rank| if rank == 1 { 3e8 } else { number(rank, place, 0) });
+            right[70] = of(70).iter().sum();
+            right[700] = f32::INFINITY;
+            let reduced = team.all_reduce(&mut network, &mut buffer, &|| false).expect("it works");
+            if let System::SwitchMl { .. } = system {
+                assert_eq!(reduced.by, By::Ring { rank: 1, why: Why::Overflow });
+                right[70] = buffer[70];
+            } else {
+                assert_eq!((reduced.by, reduced.floats), (By::Switch, 2), "{}", system.name());
+            }
+            assert_eq!(buffer, right, "{}", system.name());
+            assert_eq!(reduce(&mut team, &mut network, 1_000, 1).by, By::Switch, "and on");
+        });
+    }
+}
+
+#[test]
+fn ranks_that_come_late_or_differ_are_waited_for_or_named() {
+    let switch = Running::start(switch(esa(), 1));
+    let door = switch.doors[0];
+    run(3, |mut team| {
+        let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+        if team.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        assert_eq!(reduce(&mut team, &mut network, 64 * 500, 0).by, By::Switch);
+        let length = if team.rank() == 2 { 65 } else { 64 };
+        let error = team.all_reduce(&mut network, &mut vec![1.0; length], &|| false).expect_err("they differ");
+        assert_eq!(
+            error.to_string(),
+            "ranks 0 and 2 call with buffers of different lengths: all must have the same one"
+        );
+        assert_eq!(reduce(&mut team, &mut network, 64 * 50, 1).by, By::Switch, "a new session");
+    });
+}
+
+/// A port below which, and 1,000 above which, others are free; as far as one can know.
+fn some_ports(test: u16) -> SocketAddrV6 {
+    let port = 20_000 + (std::process::id() as u16 % 1_000) * 20 + test;
+    format!("[::1]:{port}").parse().expect("an address")
+}
+
+#[test]
+fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
+    for (test, system) in (1..).zip([esa(), System::Atp, System::SwitchMl { strict_order: true }]) {
+        let config = SwitchConfig { address: some_ports(test), ..switch(system, 1) };
+        let first = Running::start(config.clone());
+        let door = first.doors[0];
+        let (tell, told) = channel::<u32>();
+        let tell = std::sync::Mutex::new(tell);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut switch = Some(first);
+                while let Ok(round) = told.recv() {
+                    if round == 2 {
+                        // In the middle of the next one.
+                        std::thread::sleep(Duration::from_millis(30));
+                        drop(switch.take());
+                        std::thread::sleep(Duration::from_millis(300));
+                        switch = Some(Running::start(config.clone()));
+                    }
+                }
+            });
+            run(3, |mut team| {
+                let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+                let mut ways = Vec::new();
+                for round in 0..24 {
+                    let length = if round == 3 { 64 * 20_000 } else { 64 * 200 };
+                    ways.push(reduce(&mut team, &mut network, length, round).by);
+                    if team.rank() == 0 {
+                        tell.lock().expect("no panic").send(round).expect("it listens");
+                    }
+                }
+                assert_eq!(ways[..3], [By::Switch; 3], "{}", system.name());
+                assert!(matches!(ways[3], By::Ring { why: Why::Gone | Why::Stalled, .. }), "{:?}", ways[3]);
+                assert_eq!(ways[23], By::Switch, "{}: {ways:?}", system.name());
+            });
+            drop(tell);
+        });
+    }
+}
+
+#[test]
+fn a_worker_that_dies_is_named_and_nobody_hangs() {
+    for system in [esa(), System::SwitchMl { strict_order: true }] {
+        let switch = Running::start(switch(system, 1));
+        let door = switch.doors[0];
+        let began = Instant::now();
+        run(3, |mut team| {
+            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            reduce(&mut team, &mut network, 64 * 100, 0);
+            if team.rank() == 2 {
+                return;
+            }
+            let mut buffer = numbers(team.rank(), 64 * 1_000, 1);
+            let error = team.all_reduce(&mut network, &mut buffer, &|| false).expect_err("rank 2 has gone");
+            assert!(
+                matches!(error, GroupError::Dead { .. } | GroupError::Missing { .. }),
+                "rank {}: {error}",
+                team.rank()
+            );
+            assert_eq!(buffer, numbers(team.rank(), 64 * 1_000, 1), "the buffer is what it was");
+        });
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn what_strangers_send_is_counted_and_changes_nothing() {
+    let switch = Running::start(switch(esa(), 1));
+    let door = switch.doors[0];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = std::net::UdpSocket::bind("[::1]:0").expect("a socket");
+            let mut seed = 1u64;
+            while !stop.load(Ordering::Relaxed) {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let mut bytes: Vec<u8> = (0..seed >> 54).map(|i| (seed >> (i % 56)) as u8).collect();
+                if let Some(first) = bytes.first_mut() {
+                    *first = 0x2c;
+                }
+                // Every port of this host might be the switch's: the door is, and so is what follows it.
+                let _ = socket.send_to(&bytes, door);
+            }
+        });
+        run(2, |mut team| {
+            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            for round in 0..5 {
+                assert_eq!(reduce(&mut team, &mut network, 64 * 500, round).by, By::Switch);
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_wrong_key_and_a_busy_job_are_told() {
+    let switch = Running::start(switch(esa(), 1));
+    let door = switch.doors[0];
+    let errors = run(2, |mut team| {
+        let wrong = NetworkOptions { key: vec![1; 32], patience: Duration::from_millis(500), ..options(door, 1) };
+        team.join_switch(wrong, &|| false).err().map(|error| error.to_string())
+    });
+    assert!(
+        errors.iter().all(|error| error.as_deref().is_some_and(|said| said.contains("key is wrong"))),
+        "{errors:?}"
+    );
+    run(2, |mut team| {
+        let _network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+        team.barrier(&|| false).expect("all are in");
+        if team.rank() == 0 {
+            let errors = run(2, |mut other| {
+                let hasty = NetworkOptions { patience: Duration::from_millis(400), ..options(door, 1) };
+                other.join_switch(hasty, &|| false).err().map(|error| error.to_string())
+            });
+            let busy = "another team uses the job: end it, or take another job's key";
+            assert!(errors.iter().all(|error| error.as_deref() == Some(busy)), "{errors:?}");
+        }
+        team.barrier(&|| false).expect("all are still in");
+    });
+}

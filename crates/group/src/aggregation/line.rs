@@ -51,12 +51,15 @@ impl Line {
         stop: &impl Fn() -> bool,
     ) -> Result<(Line, Welcome), Apart> {
         let until = Instant::now() + patience;
+        let mut refused = None;
         loop {
             match Line::try_open(ours, door, key, join, until, stop) {
                 // A session before this one may end soon: its switch has not heard of it yet.
-                Err(Apart::Refused(Refusal::Busy | Refusal::Late)) if Instant::now() + AGAIN < until => {
+                Err(Apart::Refused(reason @ (Refusal::Busy | Refusal::Late))) if Instant::now() + AGAIN < until => {
+                    refused = Some(reason);
                     std::thread::sleep(AGAIN);
                 }
+                Err(Apart::Silent(why)) => return Err(refused.map_or(Apart::Silent(why), Apart::Refused)),
                 outcome => return outcome,
             }
         }

@@ -4,7 +4,7 @@ use super::lanes::Scale;
 use super::line::Apart;
 use super::message::Join;
 use super::worker::{Operation, Session, Way};
-use crate::ballot::{AGAIN, DIFFERS, DONE, FAILED};
+use crate::ballot::{AGAIN, BEGUN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
 use crate::messages::Prepared;
 use crate::team::Team;
@@ -18,6 +18,8 @@ use strandway_udp::fragments::LANES_MAX;
 
 /// Operations that go by the ring before a switch that was lost is tried again: ours.
 const AWAY: u32 = 16;
+/// A rank that is at work says so again: ours.
+const BEGUN_AGAIN: Duration = Duration::from_millis(250);
 /// The longest sleep in an operation: letters of other ranks wait as long. Ours.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -330,7 +332,9 @@ impl Team {
                 let why = Why::ALL.get(why as usize).copied().unwrap_or(Why::Gone);
                 // A switch that lives is tried at once.
                 let away = if why == Why::Overflow { 1 } else { AWAY };
-                network.retry = number.saturating_add(away);
+                if number >= network.retry {
+                    network.retry = number.saturating_add(away);
+                }
                 self.ring(network, buffer, stop)?;
                 Ok(Reduced { by: By::Ring { rank, why }, time: began.elapsed(), floats: 0 })
             }
@@ -350,6 +354,7 @@ impl Team {
         // When it was decided how to vote, and when the vote was said last.
         let mut decided = if task.is_none() { Some(Instant::now()) } else { None };
         let mut said: Option<Instant> = None;
+        let mut begun: Option<Instant> = None;
         let mut progress = (u64::MAX, Instant::now());
         let mut looked = Instant::now();
         loop {
@@ -377,9 +382,16 @@ impl Team {
             }
             looked = Instant::now();
             self.take_letters()?;
-            if decided.is_some() && said.is_none_or(|at| at.elapsed() >= AGAIN) {
-                self.vote(number, vote)?;
-                said = Some(Instant::now());
+            match decided {
+                Some(_) if said.is_none_or(|at| at.elapsed() >= AGAIN) => {
+                    self.vote(number, vote)?;
+                    said = Some(Instant::now());
+                }
+                None if begun.is_none_or(|at| at.elapsed() >= BEGUN_AGAIN) => {
+                    self.vote(number, [BEGUN, vote[1], vote[2]])?;
+                    begun = Some(Instant::now());
+                }
+                _ => {}
             }
             if let Some(verdict) = self.verdict(number, words)? {
                 return Ok(verdict);

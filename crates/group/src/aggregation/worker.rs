@@ -130,8 +130,9 @@ impl Session {
         let numbers = 0..ports.len() as u16;
         let terms = Terms { number: job, workers: join.workers, lanes, window, slots, ports: ports.len() as u32 };
         let job = terms.job().map_err(|_| odd())?;
-        let mut socket = FragmentSocket::open(SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id()), way.socket_buffer)
-            .map_err(|error| Apart::Failed(error.into()))?;
+        let mut socket =
+            FragmentSocket::open(SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id()), way.socket_buffer)
+                .map_err(|error| Apart::Failed(error.into()))?;
         socket.lose(way.loss, u64::from(join.worker) + 100);
         let to = ports
             .iter()
