@@ -16,4 +16,5 @@ pub use lanes::Scale;
 pub use message::{PORTS_MAX, Refusal};
 pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
 pub use station::PortStatus;
+pub use strandway_switch::{Aging, Esa, ResultPath, System};
 pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};
