@@ -160,9 +160,9 @@ pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
 }
 
 fn status(args: &SwitchStatusArgs) -> Result<(), Failure> {
-    let failed =
-        |error| Failure::Run(format!("no switch answers at {}: {error}; name its --socket", args.socket.display()));
-    let mut stream = UnixStream::connect(&args.socket).map_err(failed)?;
+    let path = socket(args.socket.as_deref());
+    let failed = |error| Failure::Run(format!("no switch answers at {}: {error}; name its --socket", path.display()));
+    let mut stream = UnixStream::connect(&path).map_err(failed)?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).map_err(failed)?;
     let mut text = String::new();
     stream.read_to_string(&mut text).map_err(failed)?;
