@@ -3,6 +3,8 @@
 //! [`Switch`] is the process. [`Team::join_switch`](crate::Team::join_switch) makes a team its workers, and
 //! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, where it is gone, by a ring of messages.
 
+#[cfg(test)]
+mod hostile;
 mod lanes;
 mod line;
 mod message;
