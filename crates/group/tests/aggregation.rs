@@ -173,6 +173,26 @@ fn sums_are_exact_while_fragments_are_lost() {
     }
 }
 
+/// A million fragments for each of five shares of losses: `cargo test --release -p strandway-group --test aggregation -- --ignored`.
+#[test]
+#[ignore = "minutes"]
+fn a_million_fragments_a_seed_are_added_exactly_while_fragments_are_lost() {
+    for system in [esa(), System::Atp, System::SwitchMl { strict_order: true }] {
+        for loss in [0.0, 0.003, 0.01, 0.02, 0.03] {
+            let switch = Running::start(SwitchConfig { loss, slots: 1_024, ..switch(system, 1) });
+            let door = switch.doors[0];
+            run(4, |mut team| {
+                let options = NetworkOptions { loss, window: 256, ..options(door, 1) };
+                let mut network = team.join_switch(options, &|| false).expect("it lets us in");
+                for round in 0..5 {
+                    assert_eq!(reduce(&mut team, &mut network, 64 * 50_000, round).by, By::Switch);
+                }
+            });
+            eprintln!("{} {loss}: {:?}", system.name(), switch.end().ports[0].received);
+        }
+    }
+}
+
 #[test]
 fn two_jobs_share_few_slots_and_get_their_own_sums() {
     for system in systems() {
