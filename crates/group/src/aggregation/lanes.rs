@@ -81,17 +81,35 @@ impl Registers {
 
 fn add(to: &mut [i32], from: &[i32], float: bool) {
     match float {
-        false => to.iter_mut().zip(from).for_each(|(sum, &more)| *sum = sum.saturating_add(more)),
+        false => add_integers(to, from),
         true => to.iter_mut().zip(from).for_each(|(sum, &more)| {
             *sum = (f32::from_bits(*sum as u32) + f32::from_bits(more as u32)).to_bits() as i32;
         }),
     }
 }
 
+/// Adds integers, which stay at the end of their range where they would leave it. Sums of honest workers do not come near: so all are added
+/// as if they fitted, and the rare ones that do not are mended.
+fn add_integers(to: &mut [i32], from: &[i32]) {
+    let mut overflows = 0;
+    for (sum, &more) in to.iter_mut().zip(from) {
+        let (before, after) = (*sum, sum.wrapping_add(more));
+        // The sign of a sum that does not fit differs from that of both numbers.
+        overflows |= (before ^ after) & (more ^ after);
+        *sum = after;
+    }
+    if overflows < 0 {
+        to.iter_mut().zip(from).for_each(|(sum, &more)| *sum = sum.wrapping_sub(more).saturating_add(more));
+    }
+}
+
 /// Reads lanes from a datagram.
 pub(super) fn read(bytes: &[u8], into: &mut Vec<i32>) {
-    into.clear();
-    into.extend(bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+    // Not by `extend`, which the compiler copies one by one.
+    into.resize(bytes.len() / 4, 0);
+    for (to, from) in into.iter_mut().zip(bytes.chunks_exact(4)) {
+        *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+    }
 }
 
 /// How gradients become integers: by a factor 2^k.

@@ -4,7 +4,7 @@
 //! with as many lanes as its job has. Unknown datagrams are counted and cost no memory.
 
 use super::lanes::{Registers, read};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,7 +156,7 @@ pub(super) struct Station {
     registers: Registers,
     sessions: BTreeMap<u16, Session>,
     /// By the number of their channel.
-    members: HashMap<u64, (u16, Member)>,
+    members: BTreeMap<u64, (u16, Member)>,
     legs: VecDeque<Leg>,
     spare: Vec<Vec<i32>>,
     orders: Receiver<Order>,
@@ -184,7 +184,7 @@ impl Station {
             program: AnyProgram::new(system, slots, rtt),
             registers: Registers::new(lanes, slots),
             sessions: BTreeMap::new(),
-            members: HashMap::new(),
+            members: BTreeMap::new(),
             legs: VecDeque::new(),
             spare: Vec::new(),
             orders,
@@ -419,7 +419,7 @@ fn job_of(packet: &Packet) -> Option<u16> {
 }
 
 /// What a packet that leaves the program needs: sessions, members and the socket.
-type Ways<'a> = (&'a mut BTreeMap<u16, Session>, &'a HashMap<u64, (u16, Member)>, &'a mut FragmentSocket);
+type Ways<'a> = (&'a mut BTreeMap<u16, Session>, &'a BTreeMap<u64, (u16, Member)>, &'a mut FragmentSocket);
 
 /// Sends a packet on: to the job's server here, to one worker, or to all of them.
 fn forward(
