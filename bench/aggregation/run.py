@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -278,4 +279,6 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if os.geteuid() != 0 and sys.argv[1] != "ingress":
         sys.exit("this makes network namespaces: run it as root")
+    # What was built is removed, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     jobs[sys.argv[1]]()

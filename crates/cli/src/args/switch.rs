@@ -119,9 +119,9 @@ pub(crate) struct UseSwitchArgs {
     /// in-network: numbers in a fragment, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) lanes: u16,
-    /// in-network: fragments under way at the most; the switch may allow fewer
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) window: u32,
+    /// in-network: fragments under way at the most; the switch may allow fewer [default: as many as fill 4 ms at the rate, 32 to 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) window: Option<u32>,
     /// in-network: who may take over a slot of ESA, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) priority: u8,

@@ -152,7 +152,7 @@ pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
     door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: take a port below 64,000")))?);
     Ok(NetworkOptions {
         lanes: args.lanes,
-        window: args.window,
+        window: args.window.unwrap_or(0),
         priority: args.priority,
         patience: args.join_patience,
         ..NetworkOptions::new(door, key)

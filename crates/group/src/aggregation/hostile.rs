@@ -54,7 +54,8 @@ fn join(worker: u16, workers: u16) -> Join {
 }
 
 fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
-    Way { ours: Ipv6Addr::LOCALHOST, door, key, patience: Duration::from_secs(5), socket_buffer: 1 << 20, loss: 0.0 }
+    let (patience, rate) = (Duration::from_secs(5), strandway_proto::Rate::from_gbps(1));
+    Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, socket_buffer: 1 << 20, loss: 0.0, rate }
 }
 
 /// Two honest workers of job 2 add up until `stop`; how often. Every sum is right.

@@ -3,6 +3,7 @@
 use super::lanes::Scale;
 use super::line::Apart;
 use super::message::Join;
+use super::terms;
 use super::worker::{Operation, Session, Way};
 use crate::ballot::{AGAIN, BEGUN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
@@ -32,7 +33,8 @@ pub struct NetworkOptions {
     pub key: Vec<u8>,
     /// Numbers in a fragment, 1 to 256. Default 256.
     pub lanes: u16,
-    /// Fragments under way at the most; the switch may allow fewer. Default 512.
+    /// Fragments under way at the most; the switch may allow fewer. Default 0: as many as fill two round trips of 2 ms at the team's rate, 32
+    /// to 512. More than that wait in queues, and timers must allow for it.
     pub window: u32,
     /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16: ESA sheet,
     /// section 9.
@@ -54,7 +56,7 @@ impl NetworkOptions {
             door,
             key,
             lanes: LANES_MAX,
-            window: 512,
+            window: 0,
             max_abs: 16.0,
             priority: 128,
             patience: Duration::from_secs(2),
@@ -250,13 +252,15 @@ impl Team {
     ) -> Result<Result<(), String>, GroupError> {
         network.epoch += 1;
         let NetworkOptions { door, key, lanes, window, patience, socket_buffer, loss, .. } = &network.options;
+        let rate = self.options.rate;
+        let window = if *window == 0 { terms::usual_window(rate, *lanes) } else { *window };
         let ours = *self.members[self.rank as usize][0].ip();
-        let way = Way { ours, door: *door, key, patience: *patience, socket_buffer: *socket_buffer, loss: *loss };
+        let way = Way { ours, door: *door, key, patience: *patience, socket_buffer: *socket_buffer, loss: *loss, rate };
         let join = Join {
             worker: self.rank as u16,
             workers: self.ranks() as u16,
             lanes: *lanes,
-            window: *window,
+            window,
             epoch: network.epoch,
             token: network.token,
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Shape as Fabric};
 use strandway_proto::HostId;
-use strandway_proto::units::{Rate, Span};
+use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
 use strandway_udp::fragments::OVERHEAD;
 use strandway_udp::{Config, Waiting};
@@ -42,13 +42,12 @@ impl Terms {
             Fabric { hosts: 64, planes: self.ports as u8, hosts_per_leaf: 64, spines: 1, leaf_bundle: 1, pods: None };
         let level = Level { rate: Rate::from_gbps(100), latency: Span::from_ns(500) };
         let topology = Topology::new(fabric, [level; 3], [Span::ZERO; 3]).expect("64 hosts below one switch");
-        let bytes = |lanes: u16| (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u16;
         let shape = Shape {
             number: self.number,
             group: self.number.into(),
             lanes: self.lanes,
-            data_bytes: bytes(self.lanes),
-            control_bytes: bytes(0),
+            data_bytes: bytes(self.lanes) as u16,
+            control_bytes: bytes(0) as u16,
             window: self.window,
             slots: self.slots,
             index: Index::List,
@@ -59,6 +58,24 @@ impl Terms {
         let workers = (0..u32::from(self.workers)).map(HostId).collect();
         Job::new(shape, &topology, workers, HostId(32)).map(Arc::new)
     }
+}
+
+/// Bytes of a fragment with so many lanes, IPv6 and UDP headers included.
+fn bytes(lanes: u16) -> u64 {
+    (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u64
+}
+
+/// The window of a worker that says nothing: what fills two round trips at this rate. Ours.
+pub(super) fn usual_window(rate: Rate, lanes: u16) -> u32 {
+    let one = rate.time_for(Bytes(bytes(lanes))).0.max(1);
+    (2 * RTT.0 / one).clamp(32, 512) as u32
+}
+
+/// How long a result is awaited before anything is sent again: ours. A window that waits in a queue there and one back take two of its
+/// lengths; twice that, and a few slices of the scheduler at least. SwitchML's released code waits 10 ms, too.
+pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
+    let whole = rate.time_for(Bytes(bytes(lanes) * u64::from(window)));
+    (whole * 4).max(Span::from_ms(10))
 }
 
 /// The window of a session: what was asked for, within what the slots allow, in whole rounds over the ports.

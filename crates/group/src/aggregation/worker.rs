@@ -11,7 +11,7 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Lanes};
-use strandway_proto::units::{Span, Time};
+use strandway_proto::units::{Rate, Time};
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
 use strandway_switch::{Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
@@ -20,8 +20,6 @@ use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing,
 
 /// Calls of the socket between two looks at timers: ours.
 const CALLS: usize = 8;
-/// A result is awaited for so long at least: ours, a few slices of the scheduler. SwitchML's released code waits 10 ms, too.
-const TIMEOUT: Span = Span::from_ms(10);
 
 /// The numbers of one operation.
 pub(super) struct Operation<'a> {
@@ -115,6 +113,8 @@ pub(super) struct Way<'a> {
     pub(super) patience: Duration,
     pub(super) socket_buffer: usize,
     pub(super) loss: f64,
+    /// At which it receives.
+    pub(super) rate: Rate,
 }
 
 impl Session {
@@ -137,15 +137,16 @@ impl Session {
         let to = ports
             .iter()
             .map(|&port| Arc::from([SocketAddrV6::new(*way.door.ip(), port, 0, way.door.scope_id())].as_slice()));
+        let timeout = terms::timeout(way.rate, lanes, window);
         let recovery = if system == System::Atp { Recovery::Resend } else { Recovery::Remind };
         let engine = match system {
-            System::SwitchMl { .. } => AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, TIMEOUT, None)),
+            System::SwitchMl { .. } => AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, timeout, None)),
             _ => {
                 let settings = WorkerSettings {
                     recovery,
                     window: START,
                     out_of_order: 3,
-                    timeout: TIMEOUT,
+                    timeout,
                     // Those of the operation under way: all ranks have ended the one before.
                     retain: u64::MAX >> 1,
                 };
