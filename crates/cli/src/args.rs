@@ -7,6 +7,7 @@ mod model;
 mod node;
 mod perf;
 mod run;
+mod switch;
 mod team;
 mod wire;
 
@@ -24,6 +25,7 @@ pub(crate) use perf::{
     CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
 };
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ReproduceArgs, RunArgs, SweepArgs};
+pub(crate) use switch::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
 pub(crate) use team::TeamArgs;
 pub(crate) use wire::{Waiting, WireArgs};
 
@@ -90,6 +92,9 @@ pub(crate) enum Command {
     /// Multicast files and directories to many hosts at once; receivers repair each other's losses
     #[command(after_help = cast::EXAMPLES)]
     Cast(Box<CastArgs>),
+    /// Be a switch that adds gradients (ESA, ATP, SwitchML), with the jobs' parameter servers; or tell what one is doing
+    #[command(after_help = switch::EXAMPLES)]
+    Switch(Box<SwitchArgs>),
     /// Run a node from its node file until Ctrl-C: answers `strandway perf client`, and tells what it carries
     #[command(after_help = node::NODE_EXAMPLES)]
     Node(NodeArgs),

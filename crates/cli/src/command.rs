@@ -13,6 +13,7 @@ pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod showcase;
+pub(crate) mod switch;
 mod team;
 mod wire;
 

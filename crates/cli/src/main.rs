@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Some(Command::Perf(args)) => command::perf::perf(&args),
         Some(Command::Copy(args)) => command::copy::copy(&args),
         Some(Command::Cast(args)) => command::cast::cast(&args),
+        Some(Command::Switch(args)) => command::switch::switch(&args),
         Some(Command::Node(args)) => command::node::node(&args),
         Some(Command::Doctor(args)) => command::doctor::doctor(&args),
         Some(Command::Fabric(args)) => command::fabric::fabric(&args),

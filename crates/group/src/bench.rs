@@ -1,5 +1,6 @@
 //! Measures collectives among the ranks of a team, as nccl-tests does: sizes in turn, some runs to warm up, then those that count.
 
+use crate::aggregation::{By, InNetwork};
 use crate::error::GroupError;
 use crate::multicast::What;
 use crate::team::Team;
@@ -15,6 +16,8 @@ pub enum Way {
     Messages(Algorithm),
     /// By multicast: a broadcast or an all-gather.
     Multicast(What),
+    /// By a switch that adds: an all-reduce. See [`Bench::run_by_switch`].
+    InNetwork,
 }
 
 impl Way {
@@ -24,6 +27,7 @@ impl Way {
             Way::Messages(algorithm) => algorithm.collective(),
             Way::Multicast(What::Broadcast { .. }) => Collective::Broadcast,
             Way::Multicast(What::AllGather) => Collective::AllGather,
+            Way::InNetwork => Collective::AllReduce,
         }
     }
 
@@ -32,6 +36,7 @@ impl Way {
         match self {
             Way::Messages(algorithm) => algorithm.name(),
             Way::Multicast(_) => "multicast",
+            Way::InNetwork => "in-network",
         }
     }
 }
@@ -74,11 +79,19 @@ pub struct Row {
     pub bus_gbs: f64,
     /// Was the result right? `None` if nobody looked.
     pub right: Option<bool>,
+    /// Runs, warm-up included, that went by a ring since the switch was gone.
+    pub by_ring: u32,
 }
 
 /// The byte that a rank contributes at a place.
 fn contribution(rank: u32, place: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (rank as u8).wrapping_mul(29)
+}
+
+/// The number that a rank contributes at a place: a multiple of 1/64 from -8 to 8.
+fn small(rank: u32, place: usize) -> f32 {
+    let mixed = (place as u32).wrapping_mul(2_654_435_761).wrapping_add(rank.wrapping_mul(97)) >> 16;
+    (mixed % 1_024) as f32 / 64.0 - 8.0
 }
 
 impl Bench {
@@ -98,10 +111,44 @@ impl Bench {
             let row = match self.way {
                 Way::Messages(algorithm) => self.messages(team, algorithm, size, stop)?,
                 Way::Multicast(what) => self.multicast(team, what, size, stop)?,
+                Way::InNetwork => return Err(GroupError::Config("join a switch first, and run by it".into())),
             };
             each(&row);
         }
         Ok(())
+    }
+
+    /// Measures all-reduces by a switch, of 32-bit numbers; `each` hears of every size. All ranks call it alike.
+    ///
+    /// # Errors
+    /// If a rank dies.
+    pub fn run_by_switch(
+        &self,
+        team: &mut Team,
+        network: &mut InNetwork,
+        stop: &impl Fn() -> bool,
+        mut each: impl FnMut(&Row),
+    ) -> Result<(), GroupError> {
+        for size in self.sizes() {
+            let length = (size / 4).max(1) as usize;
+            let ours: Vec<f32> = (0..length).map(|place| small(team.rank(), place)).collect();
+            let mut buffer = ours.clone();
+            let (mut times, mut by_ring) = (Vec::new(), 0);
+            team.barrier(stop)?;
+            for run in 0..self.warmup + self.runs {
+                buffer.copy_from_slice(&ours);
+                let reduced = team.all_reduce(network, &mut buffer, stop)?;
+                by_ring += u32::from(reduced.by != By::Switch);
+                if run >= self.warmup {
+                    times.push(reduced.time);
+                }
+            }
+            // Sums of multiples of 1/64 are exact, by the switch and by the ring.
+            let sum = |place: usize| (0..team.ranks()).map(|rank| small(rank, place)).sum::<f32>();
+            let right = self.check.then(|| (0..length).all(|place| buffer[place] == sum(place)));
+            each(&Row { by_ring, ..self.row(team, 4 * length as u64, times, right) });
+        }
+        team.barrier(stop)
     }
 
     fn messages(
@@ -200,6 +247,7 @@ impl Bench {
             algorithm_gbs: bandwidth.map_or(0.0, |b| b.algorithm),
             bus_gbs: bandwidth.map_or(0.0, |b| b.bus),
             right,
+            by_ring: 0,
         }
     }
 }

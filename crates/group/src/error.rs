@@ -41,6 +41,8 @@ pub enum GroupError {
         /// The rank.
         rank: u32,
     },
+    /// A switch that adds cannot be had: why, and what would help.
+    Switch(String),
     /// Asked to stop.
     Stopped,
 }
@@ -67,6 +69,7 @@ impl fmt::Display for GroupError {
                 write!(f, "rank {rank} has {what} {theirs}, rank 0 has {ours}: start all ranks alike")
             }
             GroupError::Dead { rank } => write!(f, "rank {rank} does not answer any more"),
+            GroupError::Switch(why) => f.write_str(why),
             GroupError::Stopped => f.write_str("stopped"),
         }
     }

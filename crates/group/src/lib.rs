@@ -1,7 +1,9 @@
 //! Ranks over Strandway nodes.
 #![doc = include_str!("../README.md")]
 
+pub mod aggregation;
 mod agree;
+mod ballot;
 mod barrier;
 pub mod bench;
 pub mod cast;

@@ -330,6 +330,26 @@ impl Team {
         Ok(prepared.spaces[0].first_wrong(&self.node)?)
     }
 
+    /// Puts bytes into the buffer that the next run reads: at its start, and zeros behind them.
+    ///
+    /// # Errors
+    /// If the memory is not registered any more.
+    pub fn load(&mut self, prepared: &Prepared, bytes: &[u8]) -> Result<(), GroupError> {
+        let buffer = prepared.spaces[0].buffer_mut(&mut self.node)?;
+        let length = bytes.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&bytes[..length]);
+        buffer[length..].fill(0);
+        Ok(())
+    }
+
+    /// The bytes that the last run left here.
+    ///
+    /// # Errors
+    /// If the memory is not registered any more.
+    pub fn result(&self, prepared: &Prepared) -> Result<&[u8], GroupError> {
+        Ok(prepared.spaces[0].result(&self.node)?)
+    }
+
     /// Gives everything back. All ranks call it alike, when all have run it for the last time.
     ///
     /// # Errors

@@ -231,7 +231,7 @@ impl Team {
 
     /// A letter that no operation under way is concerned with.
     pub(crate) fn heed(&mut self, from: u32, letter: &Letter) -> Result<(), GroupError> {
-        if self.take_barrier(from, letter)? {
+        if self.take_barrier(from, letter)? || self.take_ballot(from, letter)? {
             return Ok(());
         }
         match Word::read(letter) {

@@ -70,6 +70,16 @@ impl RankSpace {
         Ok(())
     }
 
+    /// What it sends from.
+    pub(crate) fn buffer_mut<'a>(&self, node: &'a mut Node) -> Result<&'a mut [u8], Error> {
+        node.memory_mut(self.buffer)
+    }
+
+    /// Its result.
+    pub(crate) fn result<'a>(&self, node: &'a Node) -> Result<&'a [u8], Error> {
+        node.memory(self.result)
+    }
+
     /// Gives its memory back; that which it shares with a twin only if `whole`.
     ///
     /// # Errors

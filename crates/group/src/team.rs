@@ -1,6 +1,7 @@
 //! One rank's side of a team: how it forms, and what it knows of the others.
 
 use crate::agree::{Agreement, WORDS, Words};
+use crate::ballot::Ballots;
 use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -91,6 +92,8 @@ pub struct Team {
     pub(crate) barriers: u32,
     pub(crate) here: Vec<u32>,
     pub(crate) all: u32,
+    /// How operations by a switch ended.
+    pub(crate) ballots: Ballots,
     /// Completions that no operation under way was concerned with.
     pub(crate) others: VecDeque<Completion>,
     /// The root of a broadcast repairs only what no receiver has.
@@ -202,6 +205,7 @@ impl Team {
             barriers: 0,
             here: vec![0; membership.members.len()],
             all: 0,
+            ballots: Ballots::new(membership.members.len()),
             others: VecDeque::new(),
             spare_root: false,
             dead: None,

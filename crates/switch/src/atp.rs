@@ -3,62 +3,27 @@
 //! Lao et al., "ATP: In-network Aggregation for Multi-tenant Learning", NSDI 2021; the steps are those of the released code (ESA sheet,
 //! section 11.2). Two levels are ours: the released code has one.
 
-use crate::esa::{Jobs, slot_of};
 use crate::job::Job;
-use crate::pool::{Pool, Slot, tag};
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
+use crate::pool::{Slot, tag};
+use crate::pooled::{Discipline, Pooled, slot_of};
 use std::sync::Arc;
 use strandway_proto::Packet;
-use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
+use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Fate, Lanes};
 use strandway_proto::units::{Span, Time};
 
-/// The program of one switch.
-#[derive(Clone, Debug)]
-pub struct AtpProgram {
-    jobs: Jobs,
-    pool: Pool,
-    acts: VecDeque<Act>,
-}
+/// Slots are for who comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstCome;
 
-impl PartialEq for AtpProgram {
-    fn eq(&self, other: &AtpProgram) -> bool {
-        self.pool == other.pool
-    }
-}
-
-impl Eq for AtpProgram {}
-
-impl Hash for AtpProgram {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.pool.hash(state);
-    }
-}
+/// The program of one switch that runs ATP.
+pub type AtpProgram = Pooled<FirstCome>;
 
 impl AtpProgram {
-    /// The program of the switch above this leaf's hosts, with so many slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> AtpProgram {
-        AtpProgram { jobs: Jobs::new(jobs, leaf), pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
-    }
-
-    /// How many slots are in use.
-    pub fn used(&self) -> usize {
-        (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
-    }
-
-    /// Empties all slots of a job that has left: the control plane's part.
-    pub fn sweep(&mut self, now: Time, job: u16) {
-        for at in 0..self.pool.len() {
-            if self.pool.slot(at).job() == job {
-                self.pool.clear(now, at);
-            }
-        }
-    }
-
-    fn send(&mut self, packet: Packet, lanes: Lanes) {
-        self.acts.push_back(Act::Send { packet, lanes });
+        Pooled::with(FirstCome, jobs, leaf, slots, rtt, every)
     }
 
     fn send_to_server(&mut self, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
@@ -79,7 +44,7 @@ impl AtpProgram {
         let slot = *self.pool.slot(at);
         let mut new = true;
         let mine = slot.key == tag(fragment.job, fragment.number) && slot.level == level;
-        if !mine && (resend || slot.key != 0) {
+        if !mine && (resend || slot.key != 0 || !self.pool.has_room(fragment.job)) {
             let marks = fragment.marks.with_if(!resend, Marks::COLLIDED);
             self.pool.counts(fragment.job).refused += u64::from(!resend);
             return self.send_to_server(job, Fragment { marks, ..fragment }, lanes, plane);
@@ -168,54 +133,36 @@ impl AtpProgram {
     }
 }
 
-impl Program for AtpProgram {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+impl Discipline for FirstCome {
+    fn handle_packet(program: &mut AtpProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let Some(job) = self.jobs.get(fragment.job).map(Arc::clone) else { return Fate::Consume };
+        let Some(job) = program.jobs.get(fragment.job).map(Arc::clone) else { return Fate::Consume };
         let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let fragment = Fragment { marks, ..fragment };
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if self.jobs.adds(&job, &fragment) => {
+            Kind::Data if program.jobs.adds(&job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    self.handle_data(now, &job, fragment, Lanes::Incoming, plane);
+                    program.handle_data(now, &job, fragment, Lanes::Incoming, plane);
                 } else {
-                    self.pool.counts(fragment.job).odd += 1;
+                    program.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
             Kind::Partial if marks.has(Marks::RESEND) => {
-                if self.jobs.adds(&job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
-                    self.pull_racks(now, &job, &fragment, plane);
+                if program.jobs.adds(&job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
+                    program.pull_racks(now, &job, &fragment, plane);
                 }
                 Fate::Forward
             }
             Kind::Result | Kind::Credit => {
                 for marks in [Marks::NONE, Marks::LEVEL] {
-                    self.forget(now, &fragment, marks);
+                    program.forget(now, &fragment, marks);
                 }
                 Fate::Forward
             }
             _ => Fate::Forward,
         }
-    }
-
-    fn handle_timeout(&mut self, _now: Time) {}
-
-    fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Time {
-        Time::NEVER
-    }
-
-    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
-        self.pool.count(now, into);
-    }
-
-    fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
-        self.pool.occupancy()
     }
 }

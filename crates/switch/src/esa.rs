@@ -4,73 +4,18 @@
 //! preemption and priorities are the paper's, what fills them in is ours (`docs/protocols/esa.md`).
 
 use crate::job::Job;
-use crate::pool::{Pool, Slot, tag};
+use crate::pool::{Slot, tag};
+use crate::pooled::{Discipline, Pooled, slot_of};
 use crate::settings::{Aging, Esa, Refresh, ResultPath};
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
+use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Fate, Lanes};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
 
-/// What a switch knows of the jobs that it serves.
-#[derive(Clone, Debug)]
-pub(crate) struct Jobs {
-    jobs: BTreeMap<u16, Arc<Job>>,
-    /// The switch is above these hosts: the number of its leaf.
-    leaf: u32,
-}
-
-impl Jobs {
-    pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
-        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
-    }
-
-    pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
-        self.jobs.get(&job)
-    }
-
-    /// Does this switch add fragments of that rack, or of that level?
-    pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
-        if fragment.marks.has(Marks::LEVEL) {
-            return job.server_leaf() == self.leaf;
-        }
-        let rack = { fragment.racks }.trailing_zeros() as usize;
-        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
-    }
-}
-
-/// The slot of a fragment: racks are added half the slots away from workers, so that a switch that does both keeps them apart.
-/// ESA sheet, section 10.
-pub(crate) fn slot_of(fragment: &Fragment, slots: u32) -> u32 {
-    let away = if fragment.marks.has(Marks::LEVEL) { slots / 2 } else { 0 };
-    ((u64::from(fragment.slot) + u64::from(away)) % u64::from(slots)) as u32
-}
-
-/// The program of one switch.
-#[derive(Clone, Debug)]
-pub struct EsaProgram {
-    jobs: Jobs,
-    settings: Esa,
-    pool: Pool,
-    acts: VecDeque<Act>,
-}
-
-impl PartialEq for EsaProgram {
-    fn eq(&self, other: &EsaProgram) -> bool {
-        self.pool == other.pool
-    }
-}
-
-impl Eq for EsaProgram {}
-
-impl Hash for EsaProgram {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.pool.hash(state);
-    }
-}
+/// The program of one switch that runs ESA.
+pub type EsaProgram = Pooled<Esa>;
 
 /// What comes in, with where its numbers are.
 #[derive(Clone, Copy)]
@@ -81,23 +26,9 @@ struct Arrival {
 }
 
 impl EsaProgram {
-    /// The program of the switch above this leaf's hosts, with so many slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, settings: Esa, rtt: Span, every: Span) -> EsaProgram {
-        EsaProgram { jobs: Jobs::new(jobs, leaf), settings, pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
-    }
-
-    /// How many slots are in use.
-    pub fn used(&self) -> usize {
-        (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
-    }
-
-    /// Empties all slots of a job that has left: the control plane's part.
-    pub fn sweep(&mut self, now: Time, job: u16) {
-        for at in 0..self.pool.len() {
-            if self.pool.slot(at).job() == job {
-                self.pool.clear(now, at);
-            }
-        }
+        Pooled::with(settings, jobs, leaf, slots, rtt, every)
     }
 
     /// Checks what must hold of slots at all times. For tests.
@@ -108,10 +39,6 @@ impl EsaProgram {
             assert!(slot.bitmap.count_ones() <= u32::from(slot.fan_in), "slot {at}: no more than its fan-in");
             assert!(slot.key != 0 || slot.priority == 0, "slot {at}: an empty slot has priority 0");
         }
-    }
-
-    fn send(&mut self, packet: Packet, lanes: Lanes) {
-        self.acts.push_back(Act::Send { packet, lanes });
     }
 
     /// Sends numbers on to the job's server.
@@ -200,10 +127,13 @@ impl EsaProgram {
             let slot = self.pool.slot_mut(at);
             slot.bitmap |= bits;
             slot.congested |= fragment.marks.has(Marks::CONGESTED);
-            if self.settings.refresh == Refresh::Highest {
+            if self.discipline.refresh == Refresh::Highest {
                 slot.priority = slot.priority.max(fragment.priority);
             }
             self.acts.push_back(Act::Add { to: at, from: arrival.lanes });
+        } else if !self.pool.has_room(fragment.job) {
+            self.pool.counts(fragment.job).refused += 1;
+            return self.send_to_server(job, arrival, Marks::COLLIDED);
         } else if slot.key == 0 {
             self.install(now, at, &arrival);
         } else if fragment.priority > slot.priority {
@@ -225,7 +155,7 @@ impl EsaProgram {
     /// A holder whose slot another fragment wanted loses priority.
     fn age(&mut self, now: Time, at: u32) {
         let slot = self.pool.slot_mut(at);
-        let halves = match self.settings.aging {
+        let halves = match self.discipline.aging {
             Aging::Halve => true,
             Aging::HalfPer(rtt) => slot.aged == Time::ZERO || now.since(slot.aged) >= rtt,
             Aging::Off => false,
@@ -256,7 +186,7 @@ impl EsaProgram {
         let counts = self.pool.counts(slot.job());
         counts.completed += 1;
         counts.merged += if slot.level { 0 } else { u64::from(slot.fan_in) };
-        match self.settings.results {
+        match self.discipline.results {
             ResultPath::Direct => {
                 self.send_result(job, &slot, at, plane);
                 self.pool.clear(now, at);
@@ -317,10 +247,10 @@ pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: La
     send(Act::Send { packet: job.packet(source, group, plane, credit), lanes: Lanes::None });
 }
 
-impl Program for EsaProgram {
-    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+impl Discipline for Esa {
+    fn handle_packet(program: &mut EsaProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let Some(job) = self.jobs.get(fragment.job).map(Arc::clone) else {
+        let Some(job) = program.jobs.get(fragment.job).map(Arc::clone) else {
             return Fate::Consume;
         };
         let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
@@ -328,41 +258,23 @@ impl Program for EsaProgram {
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if self.jobs.adds(&job, &fragment) => {
+            Kind::Data if program.jobs.adds(&job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    self.handle_data(now, &job, Arrival { fragment, lanes: Lanes::Incoming, plane });
+                    program.handle_data(now, &job, Arrival { fragment, lanes: Lanes::Incoming, plane });
                 } else {
-                    self.pool.counts(fragment.job).odd += 1;
+                    program.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
-            Kind::Flush if self.jobs.adds(&job, &fragment) => {
-                self.handle_flush(now, &job, fragment, plane);
+            Kind::Flush if program.jobs.adds(&job, &fragment) => {
+                program.handle_flush(now, &job, fragment, plane);
                 Fate::Consume
             }
             Kind::Result | Kind::Credit => {
-                self.forget(now, &fragment);
+                program.forget(now, &fragment);
                 Fate::Forward
             }
             _ => Fate::Forward,
         }
-    }
-
-    fn handle_timeout(&mut self, _now: Time) {}
-
-    fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Time {
-        Time::NEVER
-    }
-
-    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
-        self.pool.count(now, into);
-    }
-
-    fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
-        self.pool.occupancy()
     }
 }

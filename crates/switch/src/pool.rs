@@ -83,6 +83,8 @@ pub(crate) struct Pool {
     slots: Vec<Slot>,
     counts: BTreeMap<u16, Counts>,
     held: BTreeMap<u16, Held>,
+    /// How many slots a job may hold, where that is limited.
+    limits: BTreeMap<u16, u32>,
     /// Slots without news for longer count as idle.
     rtt: Span,
     every: Span,
@@ -105,8 +107,8 @@ impl Hash for Pool {
 impl Pool {
     /// So many empty slots. `every` is the interval of the picture of who holds them; zero for none.
     pub(crate) fn new(slots: u32, rtt: Span, every: Span) -> Pool {
-        let (counts, held) = (BTreeMap::new(), BTreeMap::new());
-        Pool { slots: vec![Slot::default(); slots.max(1) as usize], counts, held, rtt, every }
+        let (counts, held, limits) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Pool { slots: vec![Slot::default(); slots.max(1) as usize], counts, held, limits, rtt, every }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -120,6 +122,21 @@ impl Pool {
     /// A slot to be changed. Its key changes by `install` and `clear` only.
     pub(crate) fn slot_mut(&mut self, at: u32) -> &mut Slot {
         &mut self.slots[at as usize]
+    }
+
+    /// How many slots a job holds.
+    pub(crate) fn held(&self, job: u16) -> u32 {
+        self.held.get(&job).map_or(0, |held| held.now)
+    }
+
+    /// From now on a job holds no more than `slots_max` slots.
+    pub(crate) fn limit(&mut self, job: u16, slots_max: u32) {
+        self.limits.insert(job, slots_max);
+    }
+
+    /// May a job hold one slot more?
+    pub(crate) fn has_room(&self, job: u16) -> bool {
+        self.limits.is_empty() || self.limits.get(&job).is_none_or(|&limit| self.held(job) < limit)
     }
 
     pub(crate) fn counts(&mut self, job: u16) -> &mut Counts {

@@ -65,6 +65,8 @@ pub struct Server {
     since_look: u32,
     /// The highest key that was heard of.
     highest: u64,
+    /// Nothing is kept of keys that are further above the watermark.
+    reach: u64,
     timers: BTreeSet<(Time, u64)>,
     /// ATP: slots that the list could have, in random order, and which place of the list has which.
     spare: Vec<u32>,
@@ -108,12 +110,25 @@ impl Server {
             watermark: first,
             since_look: 0,
             highest: first,
+            reach: u64::MAX,
             timers: BTreeSet::new(),
             spare,
             list,
             acts: VecDeque::new(),
             counts: Counts::default(),
         }
+    }
+
+    /// Bounds its memory: nothing is kept of keys that are more than `reach` above the watermark. What is dropped so counts as lost.
+    #[must_use]
+    pub fn within(mut self, reach: u64) -> Server {
+        self.reach = reach;
+        self
+    }
+
+    /// May something be kept of a key?
+    fn keeps(&self, key: u64) -> bool {
+        key >= self.watermark && key - self.watermark <= self.reach
     }
 
     /// Is a packet of this kind for servers?
@@ -124,6 +139,11 @@ impl Server {
     /// Keys that it keeps something of.
     pub fn entries(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Registers in use.
+    pub fn held(&self) -> usize {
+        self.registers as usize - self.free.len()
     }
 
     /// Forgets everything: a server that starts again. Workers still have what it takes.
@@ -236,7 +256,7 @@ impl Server {
         self.counts.server_packets += 1;
         self.counts.server_bytes += u64::from(packet.size);
         self.note_progress(&fragment, key, Some(&who));
-        if key < self.watermark {
+        if !self.keeps(key) {
             return;
         }
         let marked = fragment.marks.has(Marks::CONGESTED) || packet.flags.has(Flags::CE);
@@ -617,12 +637,12 @@ impl Program for Server {
             Kind::Watermark => self.note_progress(&fragment, key, None),
             Kind::Remind if matches!(self.rules, Rules::Cover { .. }) => {
                 self.note_progress(&fragment, key, None);
-                if key >= self.watermark {
+                if self.keeps(key) {
                     self.handle_reminder(now, &fragment, key);
                 }
             }
             Kind::FlushMiss => self.handle_flush_answer(now, key, &fragment),
-            Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && key >= self.watermark => {
+            Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && self.keeps(key) => {
                 self.handle_copy(key, &fragment);
             }
             Kind::Obsolete => {

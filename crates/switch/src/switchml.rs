@@ -101,30 +101,53 @@ impl SwitchMlProgram {
     /// The program of the switch above this leaf's hosts. `slots` are divided evenly among the jobs, half of each share for either version
     /// (ours: `floor(slots / jobs / 2)`); `every` is the interval of the picture of who holds slots.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, strict_order: bool, every: Span) -> SwitchMlProgram {
-        let mut shares = BTreeMap::new();
+        let (jobs_of, shares) = (BTreeMap::new(), BTreeMap::new());
+        let mut program =
+            SwitchMlProgram { jobs: jobs_of, leaf, strict_order, shares, slots, every, acts: VecDeque::new() };
         let mut first = 0;
         for job in jobs {
-            for level in [false, true] {
-                let here = match level {
-                    false => job.racks().iter().any(|rack| rack.leaf == leaf),
-                    true => job.racks().len() > 1 && job.server_leaf() == leaf,
-                };
-                if !here {
-                    continue;
-                }
-                let senders = if level {
-                    job.racks().len()
-                } else {
-                    job.racks().iter().map(|r| r.workers.len()).max().unwrap_or(0)
-                };
-                let twin = Twin { newest: vec![0; senders], ..Twin::default() };
-                let twins = vec![twin; job.shape.window as usize];
-                shares.insert((job.shape.number, level), Share { twins, first, ..Share::default() });
-                first += 2 * job.shape.window;
+            first = program.admit(job, first);
+        }
+        program
+    }
+
+    /// Serves a job from now on, in registers from `first` on; the register behind its last one.
+    pub fn admit(&mut self, job: &Arc<Job>, mut first: u32) -> u32 {
+        for level in [false, true] {
+            let here = match level {
+                false => job.racks().iter().any(|rack| rack.leaf == self.leaf),
+                true => job.racks().len() > 1 && job.server_leaf() == self.leaf,
+            };
+            if !here {
+                continue;
+            }
+            let senders =
+                if level { job.racks().len() } else { job.racks().iter().map(|r| r.workers.len()).max().unwrap_or(0) };
+            let twin = Twin { newest: vec![0; senders], ..Twin::default() };
+            let twins = vec![twin; job.shape.window as usize];
+            let counts = self.shares.get(&(job.shape.number, level)).map(|share| share.counts).unwrap_or_default();
+            self.shares.insert((job.shape.number, level), Share { twins, first, counts, ..Share::default() });
+            first += 2 * job.shape.window;
+        }
+        self.jobs.insert(job.shape.number, Arc::clone(job));
+        first
+    }
+
+    /// Serves a job no more, and forgets what its slots hold.
+    pub fn dismiss(&mut self, now: Time, job: u16) {
+        self.jobs.remove(&job);
+        for level in [false, true] {
+            if let Some(share) = self.shares.get_mut(&(job, level)) {
+                let open = i32::try_from(share.open).unwrap_or(i32::MAX);
+                share.change(now, self.every, -open);
+                share.twins = Vec::new();
             }
         }
-        let jobs = jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect();
-        SwitchMlProgram { jobs, leaf, strict_order, shares, slots, every, acts: VecDeque::new() }
+    }
+
+    /// How many slots of a job are being added to, either version counted.
+    pub fn held(&self, job: u16) -> u32 {
+        [false, true].iter().filter_map(|&level| self.shares.get(&(job, level))).map(|share| share.open).sum()
     }
 
     /// The slots of a job in one version, if a switch with so many serves so many jobs.

@@ -91,24 +91,35 @@ pub enum AnyWorker {
 }
 
 impl AnyWorker {
-    fn produce(&mut self, now: Time, end: u64, priority: u8) {
+    /// All keys below `end` exist now; those that are new have this priority, where the system has priorities.
+    pub fn produce(&mut self, now: Time, end: u64, priority: u8) {
         match self {
             AnyWorker::Windowed(worker) => worker.produce(now, end, priority),
             AnyWorker::SelfClocked(worker) => worker.produce(now, end),
         }
     }
 
-    fn program(&mut self) -> &mut dyn Program {
+    /// The engine.
+    pub fn program(&mut self) -> &mut dyn Program {
         match self {
             AnyWorker::Windowed(worker) => worker,
             AnyWorker::SelfClocked(worker) => worker,
         }
     }
 
-    fn timeout(&self) -> Time {
+    /// When to call its `handle_timeout`.
+    pub fn timeout(&self) -> Time {
         match self {
             AnyWorker::Windowed(worker) => worker.poll_timeout(),
             AnyWorker::SelfClocked(worker) => worker.poll_timeout(),
+        }
+    }
+
+    /// Is everything done that was produced?
+    pub fn is_done(&self) -> bool {
+        match self {
+            AnyWorker::Windowed(worker) => worker.is_done(),
+            AnyWorker::SelfClocked(worker) => worker.is_done(),
         }
     }
 }

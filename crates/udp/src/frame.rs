@@ -31,6 +31,13 @@
 //! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
 //! ```
 //!
+//! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one way, its counter
+//! that channel's, its path the port of the switch that it is for. Their body is
+//!
+//! ```text
+//! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its lanes, 4 bytes each, little-endian
+//! ```
+//!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
 //!
 //! The descriptor says where the payload of a data packet belongs, in each packet anew, so that any packet can be placed
@@ -142,6 +149,8 @@ pub enum Kind {
     Chunk,
     /// A letter from a member of a group to another one, or to all.
     Word,
+    /// A fragment of a gradient or of a sum.
+    Fragment,
 }
 
 impl Kind {
@@ -154,6 +163,7 @@ impl Kind {
             Kind::Close => 8,
             Kind::Chunk => 10,
             Kind::Word => 11,
+            Kind::Fragment => 12,
         }
     }
 }
@@ -232,7 +242,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::Version(first >> 4));
     }
     let zeros = |flag: bool| if flag { Ok(()) } else { Err(FrameError::Inconsistent) };
-    let connection = u64_at(bytes, if matches!(number, 4..=8 | 10 | 11) { 8 } else { 4 })?;
+    let connection = u64_at(bytes, if matches!(number, 4..=8 | 10..=12) { 8 } else { 4 })?;
     let kind = match number {
         1 => {
             zeros(b2 == 0 && b3 == 0)?;
@@ -262,6 +272,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         8 => Kind::Close,
         10 => Kind::Chunk,
         11 => Kind::Word,
+        12 => Kind::Fragment,
         _ => return Err(FrameError::Unknown),
     };
     if bytes.len() < HEADER {

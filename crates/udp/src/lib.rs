@@ -9,6 +9,7 @@ mod deadlines;
 mod distance;
 pub mod doctor;
 mod error;
+pub mod fragments;
 pub mod frame;
 mod group;
 mod handshake;

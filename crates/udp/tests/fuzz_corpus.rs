@@ -3,6 +3,7 @@
 mod operations;
 
 use std::path::PathBuf;
+use strandway_proto::aggregate::{Fragment, Kind as FragmentKind, Marks};
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
@@ -160,6 +161,57 @@ fn the_messages_of_a_copy_are_what_they_were_and_their_corpus_passes() {
     }
     for entry in std::fs::read_dir(&folder).expect("the corpus is part of the repository") {
         operations::check_copy(&std::fs::read(entry.expect("a file").path()).expect("a file"));
+    }
+}
+
+/// A body of each kind of fragment, and a datagram of a channel.
+fn fragment_seeds() -> Vec<(String, Vec<u8>)> {
+    let body = |kind: FragmentKind| {
+        let lanes = if kind.has_lanes() { 3 } else { 0 };
+        let fragment = Fragment {
+            kind,
+            marks: Marks::RESEND.with(Marks::FLOAT),
+            priority: 200,
+            job: 7,
+            fan_in: [4, 1],
+            number: 0x0102_0304,
+            workers: 0b1010,
+            racks: 1,
+            slot: 99,
+            watermark: 0x0102_0000,
+            lanes,
+            sender: 3,
+        };
+        let mut bytes = Vec::new();
+        wire::aggregate::encode(&fragment, &mut bytes);
+        (0..lanes).for_each(|lane| bytes.extend_from_slice(&(i32::from(lane) - 1).to_le_bytes()));
+        (format!("{kind:?}").to_lowercase(), bytes)
+    };
+    let mut all: Vec<(String, Vec<u8>)> = FragmentKind::ALL.into_iter().map(body).collect();
+    let mut datagram = Vec::new();
+    let path = PathId::new(1, 0);
+    encode_sealed(&Sealed { kind: Kind::Fragment, path, credits: 0, connection: 0x1122, counter: 9 }, &mut datagram);
+    datagram.resize(datagram.len() + 32 + 12 + TAG, 0xaa);
+    all.push(("datagram".into(), datagram));
+    all
+}
+
+/// After a change of the layout that is meant, run it once with `UPDATE_CORPUS=1`.
+#[test]
+fn fragments_are_what_they_were_and_their_corpus_passes() {
+    let folder: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "fragment_decode"].iter().collect();
+    for (name, bytes) in fragment_seeds() {
+        let path = folder.join(name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(&path, &bytes).expect("a file can be written");
+        }
+        let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(stored, bytes, "{}", path.display());
+    }
+    for entry in std::fs::read_dir(&folder).expect("the corpus is part of the repository") {
+        operations::check_fragment(&std::fs::read(entry.expect("a file").path()).expect("a file"));
     }
 }
 

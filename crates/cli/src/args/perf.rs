@@ -1,6 +1,6 @@
 //! What `strandway perf` is asked with.
 
-use super::{TeamArgs, WireArgs};
+use super::{TeamArgs, UseSwitchArgs, WireArgs};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 use strandway_proto::Rate;
@@ -55,6 +55,9 @@ A time is rank 0's, from its call until its buffer may change.
 Examples:
   strandway perf collective all-reduce --ranks ranks --key key --rank 0          and alike for the other ranks
   strandway perf collective all-gather --algorithm ring --ranks ranks --key key -b 1K -e 64M -f 4
+By a switch that adds (see strandway switch), on one host:
+  strandway switch &
+  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and alike for the other ranks
 Between the hosts of a fabric of namespaces (see strandway fabric), where switches copy multicast:
   seq -f 'h%.0f' 0 15 > ranks
   for i in $(seq 0 15); do
@@ -71,7 +74,7 @@ pub(crate) struct PerfCollectiveArgs {
     /// Our line of the rank file, counted from 0
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u32>,
-    /// all-reduce: ring or halving-doubling; all-gather: multicast, ring, recursive-doubling or linear; reduce-scatter: ring;
+    /// all-reduce: ring, halving-doubling, or in-network (by a `strandway switch`); all-gather: multicast, ring, recursive-doubling or linear; reduce-scatter: ring;
     /// broadcast: multicast; all-to-all: windowed [default: the first of each]
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
@@ -96,6 +99,8 @@ pub(crate) struct PerfCollectiveArgs {
     /// The rank that broadcasts
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
+    #[command(flatten)]
+    pub(crate) switch: UseSwitchArgs,
     #[command(flatten)]
     pub(crate) team: TeamArgs,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use crate::args::{CollectiveName, PerfCollectiveArgs};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress;
 use strandway_collective::Algorithm;
+use strandway_group::aggregation::InNetwork;
 use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Team, What};
 use strandway_udp::Node;
@@ -30,6 +31,13 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("--root {root}: there are {} ranks, counted from 0", ranks.len())));
     }
+    let network = match way {
+        Way::InNetwork => Some(super::switch::network(&args.switch)?),
+        _ if args.switch.switch.is_some() => {
+            return Err(Failure::Usage("--switch: only --algorithm in-network has one".into()));
+        }
+        _ => None,
+    };
     let (profile, file) = (args.profile.as_deref(), node_file.as_ref());
     let mut config = wire::configure(&args.wire, file, profile, || Ok(ours), team::PORT)?;
     config.rate = args.rate.unwrap_or(config.rate);
@@ -41,8 +49,13 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     let count = ranks.len();
     let mut formed = Team::form(node, rank, ranks, options, &progress::interrupted)?;
     let planes = formed.multicast_planes();
+    let mut network = match network {
+        Some(options) => Some(formed.join_switch(options, &progress::interrupted)?),
+        None => None,
+    };
+    let system = network.as_ref().and_then(InNetwork::system);
     if rank == 0 {
-        outputs.show(&head(args, way, count, planes, &profile));
+        outputs.show(&head(args, way, count, planes, &profile, system));
     }
     let bench = Bench {
         way,
@@ -55,16 +68,21 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     };
     let mut rows = Vec::new();
     let before = formed.node().plane_counters();
-    bench.run(&mut formed, &progress::interrupted, |row| {
+    let each = |row: &Row| {
         if rank == 0 {
             outputs.show(&line(way, row, args.root));
         }
         rows.push(*row);
-    })?;
+    };
+    match &mut network {
+        Some(network) => bench.run_by_switch(&mut formed, network, &progress::interrupted, each)?,
+        None => bench.run(&mut formed, &progress::interrupted, each)?,
+    }
     let sent = |counters: &[strandway_udp::PlaneCounters]| counters.iter().map(|plane| plane.sent_bytes).sum::<u64>();
     let bytes = sent(&formed.node().plane_counters()) - sent(&before);
     let wrong = rows.iter().filter(|row| row.right == Some(false)).count();
-    outputs.json(|| json(args, way, (count, rank, planes), (&profile, payload), &rows, bytes))?;
+    let fragments = network.as_mut().map(|network| fragments(system, network));
+    outputs.json(|| json(args, way, (count, rank, planes), (&profile, payload), &rows, (bytes, fragments)))?;
     if wrong > 0 {
         return Err(Failure::Run(format!(
             "rank {rank}: {wrong} size(s) with a wrong result: this is a defect of ours"
@@ -78,6 +96,7 @@ fn way(args: &PerfCollectiveArgs) -> Result<Way, Failure> {
         CollectiveName::AllReduce => &[
             ("ring", Way::Messages(Algorithm::RingAllReduce)),
             ("halving-doubling", Way::Messages(Algorithm::HalvingDoubling)),
+            ("in-network", Way::InNetwork),
         ],
         CollectiveName::AllGather => &[
             ("multicast", Way::Multicast(What::AllGather)),
@@ -96,11 +115,29 @@ fn way(args: &PerfCollectiveArgs) -> Result<Way, Failure> {
     })
 }
 
-fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile: &str) -> String {
+/// What a rank sent and received by way of a switch.
+fn fragments(system: Option<&str>, network: &mut InNetwork) -> serde_json::Value {
+    let (counts, sockets) = (network.counts(), network.counters());
+    serde_json::json!({
+        "system": system,
+        "sent": counts.sent,
+        "resent": counts.resent,
+        "reminders": counts.reminders,
+        "floats": counts.floats,
+        "late_results": counts.late_results,
+        "datagrams_sent": sockets.sent,
+        "datagrams_received": sockets.received,
+        "sent_bytes": sockets.sent_bytes,
+        "received_bytes": sockets.received_bytes,
+    })
+}
+
+fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile: &str, system: Option<&str>) -> String {
     let how = match way {
         Way::Multicast(_) if planes == 0 => "no plane carries multicast: a chain of unicast".to_string(),
         Way::Multicast(_) => format!("multicast on {} plane(s)", planes.count_ones()),
         Way::Messages(_) => format!("{} of messages, profile {profile}", way.name()),
+        Way::InNetwork => format!("by a switch that runs {}", system.unwrap_or("nothing")),
     };
     format!(
         "# {} of {ranks} ranks, {how}, {} run(s) of each size after {}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9} {:>7}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9}\n",
@@ -133,14 +170,17 @@ fn line(way: Way, row: &Row, root: u32) -> String {
             "allreduce" | "reducescatter" => ("sum", "-1".to_string()),
             _ => ("none", "-1".to_string()),
         },
+        Way::InNetwork => ("sum", "-1".to_string()),
         Way::Multicast(What::Broadcast { .. }) => ("none", root.to_string()),
         Way::Multicast(What::AllGather) => ("none", "-1".to_string()),
     };
     // Sums are of 32-bit numbers where messages allow; what is only moved is bytes.
     let (count, kind) = if redop == "sum" { (row.size / 4, "float") } else { (row.size, "int8") };
     let wrong = row.right.map_or("N/A", |right| if right { "0" } else { "wrong" });
+    let by_ring =
+        if row.by_ring > 0 { format!("  {} run(s) by a ring: no switch", row.by_ring) } else { String::new() };
     format!(
-        " {:>13} {count:>12} {kind:>8} {redop:>7} {root:>5} {:>11.1} {:>9.3} {:>9.3} {wrong:>7}\n",
+        " {:>13} {count:>12} {kind:>8} {redop:>7} {root:>5} {:>11.1} {:>9.3} {:>9.3} {wrong:>7}{by_ring}\n",
         row.size,
         row.mean.as_secs_f64() * 1e6,
         row.algorithm_gbs,
@@ -154,7 +194,7 @@ fn json(
     (ranks, rank, planes): (usize, u32, u32),
     (profile, payload): (&str, u32),
     rows: &[Row],
-    sent_bytes: u64,
+    (sent_bytes, fragments): (u64, Option<serde_json::Value>),
 ) -> String {
     let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
     let row = |row: &Row| {
@@ -164,6 +204,7 @@ fn json(
             "algorithm_gbs": row.algorithm_gbs,
             "bus_gbs": row.bus_gbs,
             "right": row.right,
+            "by_ring": row.by_ring,
         })
     };
     let object = serde_json::json!({
@@ -180,6 +221,7 @@ fn json(
         "iterations": args.iterations,
         "warmup": args.warmup,
         "sent_bytes": sent_bytes,
+        "fragments": fragments,
         "sizes": rows.iter().map(row).collect::<Vec<_>>(),
     });
     format!("{object:#}\n")

@@ -8,7 +8,7 @@ use strandway_lab::NodeFile;
 use strandway_udp::{Config, Error, Reason, Routes};
 
 /// Used without --key, which only loopback allows. No secret: other processes of this host may be clients, too.
-const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
+pub(super) const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {

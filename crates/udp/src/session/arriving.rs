@@ -92,7 +92,7 @@ impl Session {
             },
             Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
             // Of groups, which have numbers of their own.
-            Kind::Chunk | Kind::Word => self.counters.malformed += 1,
+            Kind::Chunk | Kind::Word | Kind::Fragment => self.counters.malformed += 1,
         }
         self.drain(around)
     }

@@ -6,8 +6,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::net::{SocketAddr, UdpSocket};
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire;
+use strandway_proto::wire::{self, aggregate};
 use strandway_udp::copy::{Message, Piece};
+use strandway_udp::fragments::{self, Opening};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
 use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
 
@@ -46,6 +47,19 @@ pub(crate) fn check_copy(bytes: &[u8]) {
         let end = bytes.len() - rest.len();
         assert_eq!(again, bytes[end - again.len()..end], "a piece is encoded as it was decoded");
     }
+}
+
+/// Reads the bytes as the opened body of a fragment's datagram, and as a datagram of a channel; what can be read must be what was written.
+pub(crate) fn check_fragment(bytes: &[u8]) {
+    if let Some((fragment, lanes)) = fragments::decode_body(bytes) {
+        let mut again = Vec::new();
+        aggregate::encode(&fragment, &mut again);
+        again.extend_from_slice(lanes);
+        assert_eq!(again, bytes, "a fragment is encoded as it was decoded");
+    }
+    let mut opening = Opening::new(&[1; 32], 0);
+    assert!(opening.open(&mut bytes.to_vec()).is_err(), "nobody guesses a tag");
+    let _ = fragments::channel_of(bytes);
 }
 
 /// The datagram is for the friend's connection.

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""All-reduces by a switch that adds, beside rings. One CSV row a cell.
+
+    sudo bench/aggregation/run.py reduce     64 MiB by 4 workers at 200 Mb/s and by 8 at 100 Mb/s: time, and lane bytes of each host
+    sudo bench/aggregation/run.py slots      two jobs of four workers over 256 to 4,096 slots, under all three systems
+    bench/aggregation/run.py ingress         on loopback: lane bytes that the switch takes in per second of its processor, and what bare UDP takes
+
+Fabrics are built by `strandway fabric`: all hosts below one leaf, whose namespace the switch runs in. Ports are shaped so that the cores are
+not the limit: their load is in each row. STRANDWAY is the program to run, by default target/release/strandway. RUNS is how often
+each cell is measured; its median is shown. MB is the size of buffers in MiB. Gloo is measured if Python has torch.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
+RUNS = int(os.environ.get("RUNS", "5"))
+MB = int(os.environ.get("MB", "64"))
+SYSTEMS = ("esa", "atp", "switchml")
+LANES = 256
+# IPv6 and UDP, header and tag of a sealed datagram, header of a fragment; Ethernet is not shaped.
+HEADERS = 48 + 24 + 16 + 32
+LEAF = "fcbb:bb00:10ff::1"
+
+SCENARIO = """
+name = "aggregation bench"
+[fabric]
+kind = "leaf-spine"
+hosts = {hosts}
+hosts_per_leaf = {hosts}
+spines = 1
+rate = "{rate} Mbps"
+queue = "1 MiB"
+routing = "source"
+trimming = false
+ecn = false
+[profile]
+name = "mrc"
+[workload]
+kind = "permutation"
+size = "1 MiB"
+"""
+
+GLOO = """
+import os, sys, time, torch, torch.distributed as dist
+rank, ranks, count, runs, address = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+os.environ.update(MASTER_ADDR=address, MASTER_PORT="29555", GLOO_SOCKET_IFNAME="p0")
+dist.init_process_group("gloo", rank=rank, world_size=ranks)
+buffer, times = torch.ones(count), []
+for run in range(runs + 1):
+    dist.barrier()
+    began = time.time()
+    dist.all_reduce(buffer)
+    times.append(time.time() - began)
+    buffer.fill_(1)
+if rank == 0:
+    print(sorted(times[1:])[runs // 2])
+"""
+
+
+def row(*cells):
+    print(",".join(str(cell) for cell in cells), flush=True)
+
+
+def busy():
+    """Seconds that all cores together have worked so far, and seconds that have passed."""
+    ticks = [int(word) for word in open("/proc/stat").readline().split()[1:]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK"), time.time()
+
+
+def cpu(pid):
+    """Seconds of processor time of a process."""
+    words = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Fabric:
+    """A fabric that is up for as long as this lives, all hosts below one leaf. `rate` is a host's in Mb/s."""
+
+    def __init__(self, rate, hosts):
+        self.name, self.hosts, self.rate = f"ag{os.getpid()}", hosts, rate
+        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self.file = os.path.join(self.folder, "bench.toml")
+        with open(self.file, "w") as file:
+            file.write(SCENARIO.format(hosts=hosts, rate=rate))
+
+    def __enter__(self):
+        done = subprocess.run([STRANDWAY, "fabric", "up", self.file, "--name", self.name], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        subprocess.run(["ip", "-n", f"{self.name}-t0-p0-0", "addr", "add", f"{LEAF}/128", "dev", "lo", "nodad"], check=True)
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([STRANDWAY, "fabric", "down", "--name", self.name], capture_output=True)
+        shutil.rmtree(self.folder)
+
+    def inside(self, node, *command):
+        return ["ip", "netns", "exec", f"{self.name}-{node}", *command]
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+
+@contextlib.contextmanager
+def switch(folder, prefix, address, system, slots, jobs):
+    """A running switch; its process, and a function that asks it."""
+    path = os.path.join(folder, "socket")
+    keys = []
+    for job in jobs:
+        with open(os.path.join(folder, f"key{job}"), "wb") as file:
+            file.write(os.urandom(32))
+        keys += ["--job", f"{job}={os.path.join(folder, f'key{job}')}"]
+    command = [*prefix, STRANDWAY, "switch", "--listen", address, "--system", system, "--slots", str(slots), "--socket", path, *keys]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    ask = lambda: json.loads(subprocess.run([STRANDWAY, "switch", "status", "--json", "--socket", path], capture_output=True, text=True, check=True).stdout)
+    try:
+        for _ in range(100):
+            if os.path.exists(path):
+                break
+            time.sleep(0.05)
+        yield process, ask
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def start(fabric, hosts, job, size, algorithm):
+    """The ranks of a team at these hosts: their processes, and where they write."""
+    ranks = fabric.path(f"ranks{job}")
+    with open(ranks, "w") as file:
+        file.write("".join(f"h{host}\n" for host in hosts))
+    how = ["--algorithm", "ring"]
+    if algorithm != "ring":
+        how = ["--algorithm", "in-network", "--switch", LEAF, "--job", str(job), "--job-key", fabric.path(f"key{job}")]
+    processes, outs = [], []
+    for rank, host in enumerate(hosts):
+        outs.append(fabric.path(f"out{job}.{rank}"))
+        options = ["--ranks", ranks, "--rank", str(rank), "-b", str(size), "-e", str(size), "-n", str(RUNS), "-w", "1", "--no-multicast", "--json", outs[-1]]
+        command = [STRANDWAY, "perf", "collective", "all-reduce", *how, "--node", f"/run/strandway/{fabric.name}/h{host}.toml", *options]
+        processes.append(subprocess.Popen(fabric.inside(f"h{host}", *command), stdout=subprocess.DEVNULL))
+    return processes, outs
+
+
+def end(processes, outs):
+    if any(process.wait() for process in processes):
+        sys.exit("a rank failed")
+    found = [json.load(open(out)) for out in outs]
+    if not all(rank["sizes"][0]["right"] for rank in found):
+        sys.exit("a wrong sum: this is a defect of ours")
+    return found
+
+
+def gloo(fabric, hosts, size):
+    """The median of Gloo's all-reduces in seconds; None if Python has no torch."""
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
+        return None
+    # Gloo has no segment lists: plain addresses, and routes to them by way of the leaf.
+    for host in range(hosts):
+        inside = fabric.inside(f"h{host}")
+        subprocess.run([*inside, "ip", "-6", "route", "add", "fcbb:bb00:3000::/36", "via", "fe80::1000", "dev", "p0"], check=True)
+    command = lambda rank: fabric.inside(f"h{rank}", sys.executable, "-c", GLOO, str(rank), str(hosts), str(size // 4), str(RUNS), "fcbb:bb00:3000::")
+    processes = [subprocess.Popen(command(rank), stdout=subprocess.PIPE, text=True) for rank in range(hosts)]
+    said = processes[0].communicate()[0]
+    return float(said) if all(process.wait() == 0 for process in processes) else None
+
+
+def reduce():
+    row("workers", "mbps", "algorithm", "mib", "runs", "p50_ms", "min_ms", "max_ms", "buffer_at_payload_rate_ms", "over_it", "lane_bytes_out_over_buffer", "lane_bytes_in_over_buffer", "runs_by_ring", "cores_busy")
+    size = MB << 20
+    for hosts, rate in ((4, 200), (8, 100)):
+        with Fabric(rate, hosts) as fabric:
+            for algorithm in (*SYSTEMS, "ring", "gloo"):
+                ideal = size * 8 / rate / 1e3 * (LANES * 4 + HEADERS) / (LANES * 4)
+                worked, began = busy()
+                cells = ["", "", ""]
+                if algorithm == "gloo":
+                    took = gloo(fabric, hosts, size)
+                    if took is None:
+                        row(hosts, rate, algorithm, MB, 0, "not measured: no torch")
+                        continue
+                    took = {"p50": took * 1e6, "min": took * 1e6, "max": took * 1e6}
+                else:
+                    inside = switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, algorithm, 4_096, (1,)) if algorithm != "ring" else contextlib.nullcontext()
+                    with inside:
+                        ranks = end(*start(fabric, range(hosts), 1, size, algorithm))
+                    took = ranks[0]["sizes"][0]["time_us"]
+                    if algorithm != "ring":
+                        # A datagram with lanes is LANES * 4 bytes longer than one without.
+                        lanes = lambda rank, way: (rank["fragments"][f"{way}_bytes"] - rank["fragments"][f"datagrams_{way}"] * (HEADERS - 48)) / (RUNS + 1) / size
+                        cells = [round(max(lanes(rank, "sent") for rank in ranks), 4), round(max(lanes(rank, "received") for rank in ranks), 4), ranks[0]["sizes"][0]["by_ring"]]
+                worked, passed = busy()[0] - worked, busy()[1] - began
+                p50, low, high = (round(took[k] / 1e3, 1) for k in ("p50", "min", "max"))
+                row(hosts, rate, algorithm, MB, RUNS, p50, low, high, round(ideal, 1), round(p50 / ideal, 3), *cells, round(worked / passed, 2))
+
+
+def slots():
+    row("slots", "system", "job", "mib", "runs", "p50_ms", "by_switch", "evicted", "refused", "sent_again", "cores_busy")
+    size = MB << 20
+    with Fabric(100, 8) as fabric:
+        for count in (256, 1_024, 4_096):
+            for system in SYSTEMS:
+                with switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, system, count, (1, 2)) as (_, ask):
+                    worked, began = busy()
+                    teams = [start(fabric, range(job - 1, 8, 2), job, size, system) for job in (1, 2)]
+                    teams = [end(*team) for team in teams]
+                    worked, passed = busy()[0] - worked, busy()[1] - began
+                    jobs = {job["job"]: job for job in ask()["jobs"]}
+                for job, ranks in zip((1, 2), teams):
+                    sent, again = (sum(rank["fragments"][key] for rank in ranks) for key in ("sent", "resent"))
+                    row(count, system, job, MB, RUNS, round(ranks[0]["sizes"][0]["time_us"]["p50"] / 1e3, 1), round(jobs[job]["merged"] / sent, 3), jobs[job]["evicted"], jobs[job]["refused"], again, round(worked / passed, 2))
+
+
+def bare(datagram, seconds=3.0):
+    """Bytes per second of processor time that bare UDP receives, and sends, in datagrams of this length with GRO and GSO."""
+    inbox = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    inbox.bind(("::1", 0))
+    inbox.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    inbox.setsockopt(17, 104, 1)  # UDP_GRO
+    inbox.settimeout(0.5)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        out = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        out.setsockopt(17, 103, datagram)  # UDP_SEGMENT
+        out.connect(inbox.getsockname())
+        batch, sent, until = bytes(datagram * min(64, 64_000 // datagram)), 0, time.time() + seconds
+        before = time.process_time()
+        while time.time() < until:
+            sent += out.send(batch)
+        os.write(writing, f"{sent / (time.process_time() - before)}".encode())
+        os._exit(0)
+    got, buffer = 0, bytearray(65_536)
+    before = time.process_time()
+    with contextlib.suppress(TimeoutError):
+        while True:
+            got += inbox.recv_into(buffer)
+    receives = got / (time.process_time() - before)
+    os.waitpid(child, 0)
+    return receives, float(os.read(reading, 64))
+
+
+def ingress():
+    row("system", "workers", "lanes", "runs", "switch_lane_mb_per_cpu_s", "bare_receives_mb_per_cpu_s", "bare_sends_mb_per_cpu_s", "over_bare_receiving", "over_bare_receiving_and_sending")
+    share = 4 * LANES / (4 * LANES + HEADERS - 48)
+    receives, sends = (share * rate for rate in bare(4 * LANES + HEADERS - 48))
+    both = 1 / (1 / receives + 1 / sends)
+    for system in SYSTEMS:
+        figures = []
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = os.path.join(folder, "ranks")
+            with open(ranks, "w") as file:
+                file.write("".join(f"[::1]:{48_900 + rank}\n" for rank in range(4)))
+            for _ in range(RUNS):
+                with switch(folder, [], "::1", system, 4_096, (1,)) as (process, ask):
+                    how = ["--algorithm", "in-network", "--switch", "::1", "--job-key", os.path.join(folder, "key1"), "-b", "16M", "-e", "16M", "-n", "8", "-w", "0", "--no-check"]
+                    command = lambda rank: [STRANDWAY, "perf", "collective", "all-reduce", *how, "--ranks", ranks, "--rank", str(rank)]
+                    teams = [subprocess.Popen(command(rank), stdout=subprocess.DEVNULL) for rank in range(4)]
+                    if any(team.wait() for team in teams):
+                        sys.exit("a rank failed")
+                    figures.append(sum(port["lane_bytes"] for port in ask()["ports"]) / cpu(process.pid))
+        figure = statistics.median(figures)
+        row(system, 4, LANES, RUNS, *(round(x / 1e6) for x in (figure, receives, sends)), round(figure / receives, 3), round(figure / both, 3))
+
+
+if __name__ == "__main__":
+    jobs = {"reduce": reduce, "slots": slots, "ingress": ingress}
+    if len(sys.argv) != 2 or sys.argv[1] not in jobs:
+        sys.exit(__doc__)
+    if os.geteuid() != 0 and sys.argv[1] != "ingress":
+        sys.exit("this makes network namespaces: run it as root")
+    # What was built is removed, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    jobs[sys.argv[1]]()

@@ -1,0 +1,273 @@
+//! `strandway switch`.
+
+use super::wire;
+use crate::Failure;
+use crate::args::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
+use crate::outputs::print;
+use crate::progress;
+use std::io::{Read, Write};
+use std::net::SocketAddrV6;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use strandway_group::aggregation::{
+    Esa, JobConfig, NetworkOptions, ResultPath, Switch, SwitchConfig, SwitchEvent, SwitchStatus, System,
+};
+
+/// The first port of a switch, unless its address says otherwise; from the dynamic range, ours.
+const PORT: u16 = 48_000;
+/// Between two looks at who asks and whether to end.
+const TURN: Duration = Duration::from_millis(20);
+
+pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
+    if let Some(SwitchCommand::Status(args)) = &args.command {
+        return status(args);
+    }
+    let lasts = match args.seconds {
+        Some(seconds) if seconds.is_finite() && seconds > 0.0 => Some(Duration::from_secs_f64(seconds.min(1e9))),
+        Some(seconds) => return Err(Failure::Usage(format!("--seconds {seconds}: take a time above 0"))),
+        None => None,
+    };
+    let config = config(args)?;
+    let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
+    let (system, slots) = (config.system.name(), config.slots);
+    let mut switch = Switch::start(config)?;
+    let asked = listen(args.socket.as_deref())?;
+    print(&format!("{system} with {slots} slots; fragments at {:?} of {}; Ctrl-C ends\n", switch.ports(), args.listen));
+    for job in jobs {
+        print(&format!("job {job}: workers join at {}\n", switch.door(job)?));
+    }
+    let began = Instant::now();
+    while !progress::interrupted() && lasts.is_none_or(|lasts| began.elapsed() < lasts) {
+        for event in switch.turn(TURN)? {
+            print(&match event {
+                SwitchEvent::Began { job, workers } => format!("job {job}: a session of {workers} workers begins\n"),
+                SwitchEvent::Ended { job } => format!("job {job}: the session is over\n"),
+                SwitchEvent::Refused { job, reason } => format!("job {job}: refused a worker: {reason}\n"),
+            });
+        }
+        while let Ok((mut stream, _)) = asked.listener.accept() {
+            // Who asked may have gone.
+            let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
+            let _ = stream.write_all(json(&switch.status()).as_bytes());
+        }
+    }
+    print(&table(&json(&switch.status()))?);
+    Ok(())
+}
+
+/// Where a switch answers questions: in the user's directory for such things, or in the system's.
+fn socket(given: Option<&Path>) -> PathBuf {
+    let usual = || std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    given.map_or_else(|| usual().join("strandway-switch.sock"), Path::to_path_buf)
+}
+
+/// A socket for questions, which goes with the process.
+struct Asked {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn listen(given: Option<&Path>) -> Result<Asked, Failure> {
+    let path = socket(given);
+    let failed = |error| Failure::Run(format!("--socket {}: {error}; name another path", path.display()));
+    if UnixStream::connect(&path).is_ok() {
+        return Err(Failure::Usage(format!("--socket {}: another switch answers there", path.display())));
+    }
+    // What a switch left that was killed.
+    if std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(&path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(Asked { listener, path })
+}
+
+fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
+    let address = address(&args.listen)?;
+    let system = match args.system {
+        SystemName::Esa => System::Esa(Esa {
+            results: match args.results {
+                ResultsName::Direct => ResultPath::Direct,
+                ResultsName::ViaPs => ResultPath::ViaServer,
+                ResultsName::ViaPsFree => ResultPath::ViaServerFree,
+            },
+            ..Esa::default()
+        }),
+        SystemName::Atp => System::Atp,
+        SystemName::Switchml => System::SwitchMl { strict_order: true },
+    };
+    let share = args.share.unwrap_or(SwitchConfig::usual_share(args.job.len()));
+    let mut jobs = args.job.iter().map(|text| job(text, share)).collect::<Result<Vec<_>, _>>()?;
+    if jobs.is_empty() {
+        if !address.ip().is_loopback() {
+            let said = "beyond loopback each job needs a key: --job 1=KEYFILE (`head -c 32 /dev/urandom > KEYFILE`)";
+            return Err(Failure::Usage(said.into()));
+        }
+        jobs.push(JobConfig { number: 1, key: wire::LOOPBACK_KEY.to_vec(), share });
+    }
+    if !(0.0..1.0).contains(&args.lose) {
+        return Err(Failure::Usage(format!("--lose {}: take a share from 0 to 1", args.lose)));
+    }
+    let (slots, lanes, ports, rtt, loss) = (args.slots, args.lanes, args.ports, args.rtt, args.lose);
+    Ok(SwitchConfig { jobs, slots, lanes, ports, rtt, loss, ..SwitchConfig::new(address, system) })
+}
+
+fn address(text: &str) -> Result<SocketAddrV6, Failure> {
+    Ok(wire::addresses(&[text.to_string()], PORT)?[0])
+}
+
+fn job(text: &str, share: f64) -> Result<JobConfig, Failure> {
+    let wrong = |what: String| Failure::Usage(format!("--job {text}: {what}"));
+    let (number, file) = text.split_once('=').ok_or_else(|| wrong("write it as 1=KEYFILE".into()))?;
+    let number = number.parse().map_err(|_| wrong("the job's number goes before =, such as 1".into()))?;
+    let key = std::fs::read(file).map_err(|error| wrong(format!("{error}; `head -c 32 /dev/urandom > {file}`")))?;
+    Ok(JobConfig { number, key, share })
+}
+
+/// How a worker uses the switch that the command line names.
+pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
+    let Some(switch) = &args.switch else {
+        return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch fd00:1::9".into()));
+    };
+    let mut door = address(switch)?;
+    let key = match &args.job_key {
+        Some(file) => {
+            std::fs::read(file).map_err(|error| Failure::Usage(format!("--job-key {}: {error}", file.display())))?
+        }
+        None if door.ip().is_loopback() => wire::LOOPBACK_KEY.to_vec(),
+        None => {
+            let said = "beyond loopback: --job-key FILE, the key that the switch has for the job";
+            return Err(Failure::Usage(said.into()));
+        }
+    };
+    let port = door.port().checked_add(args.job);
+    door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: take a port below 64,000")))?);
+    Ok(NetworkOptions {
+        lanes: args.lanes,
+        window: args.window.unwrap_or(0),
+        priority: args.priority,
+        patience: args.join_patience,
+        ..NetworkOptions::new(door, key)
+    })
+}
+
+fn status(args: &SwitchStatusArgs) -> Result<(), Failure> {
+    let path = socket(args.socket.as_deref());
+    let failed = |error| Failure::Run(format!("no switch answers at {}: {error}; name its --socket", path.display()));
+    let mut stream = UnixStream::connect(&path).map_err(failed)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).map_err(failed)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).map_err(failed)?;
+    print(&if args.json { text } else { table(&text)? });
+    Ok(())
+}
+
+fn json(status: &SwitchStatus) -> String {
+    let jobs = status.jobs.iter().map(|job| {
+        let (mut slots, mut server_keys) = (0, 0);
+        let mut counts = strandway_proto::aggregate::Counts::default();
+        for (held, registers, more) in status.ports.iter().filter_map(|port| port.jobs.get(&job.number)) {
+            slots += held;
+            server_keys += registers;
+            counts.add(more);
+        }
+        serde_json::json!({
+            "job": job.number,
+            "workers": job.workers,
+            "joined": job.joined,
+            "sessions": job.sessions,
+            "refused_workers": job.refused,
+            "slots": slots,
+            "slots_max": job.slots_max,
+            "server_sums": server_keys,
+            "completed": counts.completed,
+            "merged": counts.merged,
+            "preemptions": counts.preemptions,
+            "evicted": counts.evicted,
+            "refused": counts.refused,
+            "duplicates": counts.duplicates,
+            "odd": counts.odd,
+            "server_packets": counts.server_packets,
+            "server_completed": counts.server_completed,
+            "flushes": counts.flushes,
+            "solicits": counts.solicits,
+        })
+    });
+    let ports = status.ports.iter().map(|port| {
+        serde_json::json!({
+            "port": port.port,
+            "received": port.received,
+            "sent": port.sent,
+            "lane_bytes": port.lane_bytes,
+            "strangers": port.strangers,
+            "refused": port.refused,
+            "odd": port.odd,
+            "dropped": port.dropped,
+        })
+    });
+    let object = serde_json::json!({
+        "format": 1,
+        "kind": "switch",
+        "system": status.system,
+        "slots": status.slots,
+        "jobs": jobs.collect::<Vec<_>>(),
+        "ports": ports.collect::<Vec<_>>(),
+    });
+    format!("{object}\n")
+}
+
+fn table(text: &str) -> Result<String, Failure> {
+    let status: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| Failure::Run(format!("the switch's answer is none: {error}")))?;
+    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or(0).to_string();
+    let rows = |key: &str| status[key].as_array().cloned().unwrap_or_default();
+    let mut out = format!(
+        "{}, {} slots\n{:>5} {:>8} {:>13} {:>10} {:>10} {:>9} {:>9} {:>10} {:>9}\n",
+        status["system"].as_str().unwrap_or("?"),
+        number(&status, "slots"),
+        "job",
+        "workers",
+        "slots in use",
+        "sums",
+        "merged",
+        "evicted",
+        "refused",
+        "to server",
+        "by server"
+    );
+    for job in rows("jobs") {
+        out += &format!(
+            "{:>5} {:>8} {:>13} {:>10} {:>10} {:>9} {:>9} {:>10} {:>9}\n",
+            number(&job, "job"),
+            format!("{}/{}", number(&job, "joined"), number(&job, "workers")),
+            format!("{}/{}", number(&job, "slots"), number(&job, "slots_max")),
+            number(&job, "completed"),
+            number(&job, "merged"),
+            number(&job, "evicted"),
+            number(&job, "refused"),
+            number(&job, "server_packets"),
+            number(&job, "server_completed"),
+        );
+    }
+    for port in rows("ports") {
+        out += &format!(
+            "port {}: {} datagrams in, {} out, {} of strangers, {} refused, {} odd, {} dropped\n",
+            number(&port, "port"),
+            number(&port, "received"),
+            number(&port, "sent"),
+            number(&port, "strangers"),
+            number(&port, "refused"),
+            number(&port, "odd"),
+            number(&port, "dropped"),
+        );
+    }
+    Ok(out)
+}

@@ -1,0 +1,22 @@
+//! Gradients added by a switch on the wire: the programs of `strandway-switch` in a process that has bytes, and workers that use it.
+//!
+//! [`Switch`] is the process. [`Team::join_switch`](crate::Team::join_switch) makes a team its workers, and
+//! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, where it is gone, by a ring of messages.
+
+#[cfg(test)]
+mod hostile;
+mod lanes;
+mod line;
+mod message;
+mod reduce;
+mod station;
+mod switch;
+mod terms;
+mod worker;
+
+pub use lanes::Scale;
+pub use message::{PORTS_MAX, Refusal};
+pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
+pub use station::PortStatus;
+pub use strandway_switch::{Aging, Esa, ResultPath, System};
+pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};

@@ -1,0 +1,221 @@
+//! The numbers of fragments: registers that acts of programs store into and add to, and gradients as 32-bit integers.
+//!
+//! Gradients become integers by a factor 2^k (ESA sheet, section 9). A number whose integer is larger than what `workers` of them may add up
+//! to makes its fragment travel as floats, so that no sum of honest workers overflows.
+
+use strandway_proto::program::Lanes;
+
+/// Numbered registers of a fragment's numbers each. They grow as they are named: whoever names them bounds them.
+#[derive(Debug, Default)]
+pub(super) struct Registers {
+    lanes: usize,
+    numbers: Vec<i32>,
+    /// Which of them hold floats.
+    floats: Vec<bool>,
+}
+
+impl Registers {
+    pub(super) fn new(lanes: u16, count: u32) -> Registers {
+        let lanes = usize::from(lanes);
+        Registers { lanes, numbers: vec![0; lanes * count as usize], floats: vec![false; count as usize] }
+    }
+
+    fn at(&mut self, register: u32) -> std::ops::Range<usize> {
+        let at = register as usize;
+        if at >= self.floats.len() {
+            self.floats.resize(at + 1, false);
+            self.numbers.resize((at + 1) * self.lanes, 0);
+        }
+        at * self.lanes..(at + 1) * self.lanes
+    }
+
+    /// Overwrites a register. `float`: what comes are floats, as their bits.
+    pub(super) fn store(&mut self, to: u32, from: Lanes, incoming: &[i32], float: bool) {
+        let place = self.at(to);
+        match from {
+            Lanes::Register(from) => {
+                let (from, float) = (self.at(from), self.floats.get(from as usize).copied());
+                self.numbers.copy_within(from, place.start);
+                self.floats[to as usize] = float.unwrap_or(false);
+            }
+            _ => {
+                let length = incoming.len().min(self.lanes);
+                self.numbers[place.start..place.start + length].copy_from_slice(&incoming[..length]);
+                self.floats[to as usize] = float;
+            }
+        }
+    }
+
+    /// Adds to a register, as floats if it holds floats. Integers saturate.
+    pub(super) fn add(&mut self, to: u32, from: Lanes, incoming: &[i32]) {
+        let place = self.at(to);
+        let float = self.floats[to as usize];
+        match from {
+            Lanes::Register(from) => {
+                let from = self.at(from);
+                if from == place {
+                    return;
+                }
+                // Two places of one vector: the one that comes later is cut off.
+                let middle = place.start.max(from.start);
+                let (low, high) = self.numbers.split_at_mut(middle);
+                let (low, high) = (&mut low[place.start.min(from.start)..], &mut high[..self.lanes]);
+                let low = &mut low[..self.lanes];
+                if place.start < from.start { add(low, high, float) } else { add(high, low, float) }
+            }
+            _ => add(&mut self.numbers[place], incoming, float),
+        }
+    }
+
+    /// The numbers that an act names.
+    pub(super) fn get<'a>(&'a self, lanes: Lanes, incoming: &'a [i32]) -> &'a [i32] {
+        match lanes {
+            Lanes::Register(at) => {
+                self.numbers.get(at as usize * self.lanes..(at as usize + 1) * self.lanes).unwrap_or(&[])
+            }
+            Lanes::Incoming => incoming,
+            Lanes::None | Lanes::Own(_) | Lanes::Result(_) => &[],
+        }
+    }
+}
+
+fn add(to: &mut [i32], from: &[i32], float: bool) {
+    match float {
+        false => add_integers(to, from),
+        true => to.iter_mut().zip(from).for_each(|(sum, &more)| {
+            *sum = (f32::from_bits(*sum as u32) + f32::from_bits(more as u32)).to_bits() as i32;
+        }),
+    }
+}
+
+/// Adds integers, which stay at the end of their range where they would leave it. Sums of honest workers do not come near: so all are added
+/// as if they fitted, and the rare ones that do not are mended.
+fn add_integers(to: &mut [i32], from: &[i32]) {
+    let mut overflows = 0;
+    for (sum, &more) in to.iter_mut().zip(from) {
+        let (before, after) = (*sum, sum.wrapping_add(more));
+        // The sign of a sum that does not fit differs from that of both numbers.
+        overflows |= (before ^ after) & (more ^ after);
+        *sum = after;
+    }
+    if overflows < 0 {
+        to.iter_mut().zip(from).for_each(|(sum, &more)| *sum = sum.wrapping_sub(more).saturating_add(more));
+    }
+}
+
+/// Reads lanes from a datagram.
+pub(super) fn read(bytes: &[u8], into: &mut Vec<i32>) {
+    // Not by `extend`, which the compiler copies one by one.
+    into.resize(bytes.len() / 4, 0);
+    for (to, from) in into.iter_mut().zip(bytes.chunks_exact(4)) {
+        *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+    }
+}
+
+/// How gradients become integers: by a factor 2^k.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    factor: f64,
+    limit: i32,
+}
+
+/// 1.5 x 2^52: a number of less than 2^51 that is added to it is rounded to the nearest integer, ties to even.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+impl Scale {
+    /// For sums of `workers` numbers of which none is expected to be larger than `max_abs`. Larger ones are added as floats.
+    /// ESA sheet, section 9: `workers x max_abs x 2^k < 2^31`.
+    pub fn new(workers: u32, max_abs: f32) -> Scale {
+        let workers = workers.max(1);
+        let ceil_log2 = |x: f64| {
+            let (bits, one) = (x.to_bits(), f64::MANTISSA_DIGITS - 1);
+            (bits >> one) as i32 - 1023 + i32::from(bits & ((1 << one) - 1) != 0)
+        };
+        let max_abs = if max_abs.is_finite() { f64::from(max_abs.abs()).max(1e-30) } else { 16.0 };
+        let k = 31 - ceil_log2(max_abs) - ceil_log2(f64::from(workers)) - 1;
+        Scale { factor: f64::from_bits(((k + 1023) as u64) << 52), limit: ((i32::MAX - 1) as u32 / workers) as i32 }
+    }
+
+    /// The factor 2^k.
+    pub const fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Makes integers of numbers, rounded to the nearest one; false if one of them is too large, or no number.
+    pub fn quantise(&self, from: &[f32], to: &mut [i32]) -> bool {
+        let limit = f64::from(self.limit);
+        let mut fits = true;
+        for (to, &from) in to.iter_mut().zip(from) {
+            let scaled = f64::from(from) * self.factor;
+            fits &= scaled.abs() <= limit;
+            *to = (scaled + ROUND).to_bits() as i32;
+        }
+        fits
+    }
+
+    /// Makes numbers of sums; false if a sum has reached the end of the integers, which no sum of honest workers does.
+    pub fn restore(&self, from: &[i32], to: &mut [f32]) -> bool {
+        let factor = 1.0 / self.factor;
+        let mut sound = true;
+        for (to, &from) in to.iter_mut().zip(from) {
+            sound &= from != i32::MAX && from != i32::MIN;
+            *to = (f64::from(from) * factor) as f32;
+        }
+        sound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_sum_of_numbers_that_fit_overflows(
+            workers in 1u32..1025, max_abs in 1e-6f32..1e6, numbers in prop::collection::vec(-2.0f32..2.0, 1..50),
+        ) {
+            let scale = Scale::new(workers, max_abs);
+            prop_assert!(f64::from(workers) * f64::from(max_abs) * scale.factor() < 2f64.powi(31));
+            let numbers: Vec<f32> = numbers.iter().map(|x| x * max_abs).collect();
+            let mut integers = vec![0; numbers.len()];
+            if scale.quantise(&numbers, &mut integers) {
+                for (&x, &q) in numbers.iter().zip(&integers) {
+                    prop_assert_eq!(f64::from(q), (f64::from(x) * scale.factor()).round_ties_even());
+                    prop_assert!(i64::from(q).abs() * i64::from(workers) < i64::from(i32::MAX));
+                }
+            } else {
+                let most = numbers.iter().map(|x| f64::from(x.abs()) * scale.factor()).fold(0.0, f64::max);
+                prop_assert!(most > f64::from(i32::MAX - 1) / f64::from(workers) - 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sheets_factors() {
+        let k = |workers| Scale::new(workers, 16.0).factor().log2();
+        assert_eq!([1, 8, 9, 1024].map(k), [26.0, 23.0, 22.0, 16.0]);
+        let scale = Scale::new(2, 16.0);
+        assert!(!scale.quantise(&[f32::NAN], &mut [0]) && !scale.quantise(&[f32::INFINITY], &mut [0]));
+        assert!(!scale.restore(&[i32::MAX], &mut [0.0]));
+    }
+
+    #[test]
+    fn registers_add_integers_and_floats_each_in_their_way() {
+        let mut registers = Registers::new(2, 1);
+        registers.store(0, Lanes::Incoming, &[1, i32::MAX - 1], false);
+        registers.add(0, Lanes::Incoming, &[2, 5]);
+        assert_eq!(registers.get(Lanes::Register(0), &[]), [3, i32::MAX]);
+        let bits = |x: f32| x.to_bits() as i32;
+        registers.store(3, Lanes::Incoming, &[bits(0.5), bits(2.0)], true);
+        registers.store(1, Lanes::Incoming, &[bits(0.25), bits(-2.0)], true);
+        registers.add(3, Lanes::Register(1), &[]);
+        registers.add(1, Lanes::Register(3), &[]);
+        assert_eq!(registers.get(Lanes::Register(3), &[]), [bits(0.75), bits(0.0)]);
+        assert_eq!(registers.get(Lanes::Register(1), &[]), [bits(1.0), bits(-2.0)]);
+        registers.store(2, Lanes::Register(0), &[], false);
+        registers.add(2, Lanes::Register(0), &[]);
+        assert_eq!(registers.get(Lanes::Register(2), &[]), [6, i32::MAX]);
+        assert!(registers.get(Lanes::Register(9), &[]).is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! A worker's connection to its switch: by it the worker joins, and its end says that the switch, or the session, is gone.
+
+use super::message::{BYTES, Join, Message, Refusal, Welcome};
+use super::terms;
+use crate::error::GroupError;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use strandway_udp::{Completion, Node};
+
+/// The longest that a thread sleeps before it looks whether to end.
+const NAP: Duration = Duration::from_millis(50);
+/// Between two tries to join a session that another team has: ours.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Why a worker does not take part.
+pub(super) enum Apart {
+    /// There is no switch, or none with this key.
+    Silent(String),
+    Refused(Refusal),
+    Failed(GroupError),
+}
+
+impl std::fmt::Display for Apart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Apart::Silent(why) => f.write_str(why),
+            Apart::Refused(reason) => reason.fmt(f),
+            Apart::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// A connection to a switch, kept alive by a thread of its own: its worker may compute for as long as it likes.
+pub(super) struct Line {
+    lost: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Line {
+    /// Joins a job at its door, from this address of ours, and waits for the answer for `patience` at the most.
+    pub(super) fn open(
+        ours: Ipv6Addr,
+        door: SocketAddrV6,
+        key: &[u8],
+        join: Join,
+        patience: Duration,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(Line, Welcome), Apart> {
+        let until = Instant::now() + patience;
+        let mut refused = None;
+        loop {
+            match Line::try_open(ours, door, key, join, until, stop) {
+                // A session before this one may end soon: its switch has not heard of it yet.
+                Err(Apart::Refused(reason @ (Refusal::Busy | Refusal::Late))) if Instant::now() + AGAIN < until => {
+                    refused = Some(reason);
+                    std::thread::sleep(AGAIN);
+                }
+                Err(Apart::Silent(why)) => return Err(refused.map_or(Apart::Silent(why), Apart::Refused)),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_open(
+        ours: Ipv6Addr,
+        door: SocketAddrV6,
+        key: &[u8],
+        join: Join,
+        until: Instant,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(Line, Welcome), Apart> {
+        let failed = |error: strandway_udp::Error| Apart::Failed(error.into());
+        let ours = SocketAddrV6::new(ours, 0, 0, door.scope_id());
+        let mut config = terms::door(key, ours).map_err(Apart::Failed)?;
+        config.accept = false;
+        config.handshake_timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
+        let mut node = Node::bind(config).map_err(failed)?;
+        let connection = node.connect(&[door]).map_err(failed)?;
+        let inbox = node.register(vec![0; BYTES]);
+        let out = node.register(Message::Join(join).encode());
+        loop {
+            if stop() {
+                return Err(Apart::Failed(GroupError::Stopped));
+            }
+            match node.wait(NAP).map_err(failed)? {
+                Some(Completion::Connected { .. }) => {
+                    node.recv(connection, inbox, 0..BYTES).map_err(failed)?;
+                    node.send(connection, out, 0..BYTES).map_err(failed)?;
+                }
+                Some(Completion::Received { .. }) => {
+                    return match Message::decode(node.memory(inbox).map_err(failed)?) {
+                        Some(Message::Welcome(welcome)) => Ok((Line::keep(node), *welcome)),
+                        Some(Message::Refused(reason)) => Err(Apart::Refused(reason)),
+                        _ => Err(Apart::Refused(Refusal::Version)),
+                    };
+                }
+                Some(Completion::Closed { reason, .. }) => {
+                    return Err(Apart::Silent(format!("no switch at {door}: {reason}")));
+                }
+                _ if Instant::now() > until => return Err(Apart::Silent(format!("the switch at {door} is silent"))),
+                _ => {}
+            }
+        }
+    }
+
+    fn keep(mut node: Node) -> Line {
+        let (lost, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (tell, ended) = (Arc::clone(&lost), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                if matches!(node.wait(NAP), Ok(Some(Completion::Closed { .. })) | Err(_)) {
+                    tell.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        Line { lost, stop, thread: Some(thread) }
+    }
+
+    /// Has the connection ended?
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The node closes its connection as it goes.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! `all_reduce` of real buffers: by a switch, or by a ring where there is none, with all ranks agreed on which it was.
+
+use super::lanes::Scale;
+use super::line::Apart;
+use super::message::Join;
+use super::terms;
+use super::worker::{Operation, Session, Way};
+use crate::ballot::{AGAIN, BEGUN, DIFFERS, DONE, FAILED};
+use crate::error::GroupError;
+use crate::messages::Prepared;
+use crate::team::Team;
+use std::fmt;
+use std::net::SocketAddrV6;
+use std::time::{Duration, Instant};
+use strandway_collective::{Algorithm, Schedule};
+use strandway_proto::aggregate::Counts;
+use strandway_udp::PlaneCounters;
+use strandway_udp::fragments::LANES_MAX;
+
+/// Operations that go by the ring before a switch that was lost is tried again: ours.
+const AWAY: u32 = 16;
+/// A rank that is at work says so again: ours.
+const BEGUN_AGAIN: Duration = Duration::from_millis(250);
+/// The longest sleep in an operation: letters of other ranks wait as long. Ours.
+const NAP: Duration = Duration::from_millis(1);
+
+/// How a team uses a switch; all ranks alike. [`NetworkOptions::new`] gives defaults.
+#[derive(Clone, Debug)]
+pub struct NetworkOptions {
+    /// The door of the job at the switch.
+    pub door: SocketAddrV6,
+    /// The job's key.
+    pub key: Vec<u8>,
+    /// Numbers in a fragment, 1 to 256. Default 256.
+    pub lanes: u16,
+    /// Fragments under way at the most; the switch may allow fewer. Default 0: as many as fill two round trips of 2 ms at the team's rate, 32
+    /// to 512. More than that wait in queues, and timers must allow for it.
+    pub window: u32,
+    /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16: ESA sheet,
+    /// section 9.
+    pub max_abs: f32,
+    /// ESA: who may take over a slot, 1 to 255. Default 128.
+    pub priority: u8,
+    /// How long to wait for a switch to let us in. Default 2 s.
+    pub patience: Duration,
+    /// Bytes of the socket's buffers. Default 4 MiB.
+    pub socket_buffer: usize,
+    /// The share of the fragments that come which is thrown away, for tests and experiments. Default 0.
+    pub loss: f64,
+}
+
+impl NetworkOptions {
+    /// Defaults for the job with this door and key.
+    pub fn new(door: SocketAddrV6, key: Vec<u8>) -> NetworkOptions {
+        NetworkOptions {
+            door,
+            key,
+            lanes: LANES_MAX,
+            window: 0,
+            max_abs: 16.0,
+            priority: 128,
+            patience: Duration::from_secs(2),
+            socket_buffer: 4 << 20,
+            loss: 0.0,
+        }
+    }
+}
+
+/// Why an operation did not go by the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There is no switch, or it did not let a rank in.
+    NoSwitch,
+    /// The switch, or the session, ended.
+    Gone,
+    /// The switch lives, but results did not come for as long as the team has patience.
+    Stalled,
+    /// Numbers would overflow, and the system has no way for those (SwitchML).
+    Overflow,
+    /// A sum has overflowed: a worker sent more than its share.
+    Unsound,
+}
+
+impl Why {
+    const ALL: [Why; 5] = [Why::NoSwitch, Why::Gone, Why::Stalled, Why::Overflow, Why::Unsound];
+
+    fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::NoSwitch => "it has no switch",
+            Why::Gone => "the switch is gone",
+            Why::Stalled => "the switch lives, but no results come",
+            Why::Overflow => "numbers are too large for this system",
+            Why::Unsound => "a sum has overflowed",
+        })
+    }
+}
+
+/// Who added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The switch. Sums are those of integers: the same whatever order fragments came in.
+    Switch,
+    /// A ring of messages among the ranks, in floats: this rank said why.
+    Ring {
+        /// The first rank that could not use the switch.
+        rank: u32,
+        /// Why.
+        why: Why,
+    },
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            By::Switch => f.write_str("by the switch"),
+            By::Ring { rank, why } => write!(f, "by a ring, since rank {rank} says: {why}"),
+        }
+    }
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduced {
+    /// Who added.
+    pub by: By,
+    /// From the call until the sums are here.
+    pub time: Duration,
+    /// Fragments that were added as floats.
+    pub floats: u64,
+}
+
+/// A team's use of a switch, at one rank.
+pub struct InNetwork {
+    options: NetworkOptions,
+    scale: Scale,
+    token: [u8; 16],
+    epoch: u32,
+    operation: u32,
+    session: Option<Session>,
+    /// The first operation that tries the switch again.
+    retry: u32,
+    memory: Vec<i32>,
+    sums: Vec<f32>,
+    ring: Option<(u64, Prepared)>,
+    /// What was sent and counted in sessions that are over.
+    past: (PlaneCounters, Counts),
+}
+
+impl InNetwork {
+    /// What the switch runs; `None` while there is none.
+    pub fn system(&self) -> Option<&'static str> {
+        self.session.as_ref().map(|session| session.system().name())
+    }
+
+    /// What this rank's fragments were, in datagrams, in all sessions.
+    pub fn counters(&self) -> PlaneCounters {
+        let mut all = self.past.0;
+        if let Some(session) = &self.session {
+            add_counters(&mut all, session.counters());
+        }
+        all
+    }
+
+    /// What this rank's worker counted, in all sessions.
+    pub fn counts(&mut self) -> Counts {
+        let mut all = self.past.1;
+        if let Some(session) = &mut self.session {
+            all.add(&session.counts());
+        }
+        all
+    }
+
+    /// From now on fragments have this priority.
+    pub const fn set_priority(&mut self, priority: u8) {
+        self.options.priority = priority;
+    }
+
+    fn end_session(&mut self) {
+        if let Some(mut session) = self.session.take() {
+            add_counters(&mut self.past.0, session.counters());
+            self.past.1.add(&session.counts());
+        }
+    }
+}
+
+fn add_counters(all: &mut PlaneCounters, more: PlaneCounters) {
+    all.sent += more.sent;
+    all.sent_bytes += more.sent_bytes;
+    all.send_calls += more.send_calls;
+    all.received += more.received;
+    all.received_bytes += more.received_bytes;
+    all.receive_calls += more.receive_calls;
+    all.refused += more.refused;
+}
+
+impl Team {
+    /// Makes all ranks of the team workers of a job at a switch. All ranks call it alike.
+    ///
+    /// # Errors
+    /// If options do not fit, or the switch does not let all ranks in: the message says which rank, and why.
+    pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
+        if !(1..=LANES_MAX).contains(&options.lanes) {
+            return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.lanes)));
+        }
+        if self.ranks() > 32 {
+            return Err(GroupError::Config(format!("{} ranks: a switch adds up to 32", self.ranks())));
+        }
+        let random = strandway_udp::random_secret()?;
+        let words = [0, 4].map(|at| u32::from_be_bytes([random[at], random[at + 1], random[at + 2], random[at + 3]]));
+        // A token that all ranks know, and nobody else had before.
+        let [code, high, low] = self.ballot(0, [DONE, 0, 0], words, None, stop)?;
+        if code != DONE {
+            return Err(GroupError::Switch("ranks do not agree to use a switch: start all alike".into()));
+        }
+        let mut token = [0; 16];
+        token[..4].copy_from_slice(&high.to_be_bytes());
+        token[4..8].copy_from_slice(&low.to_be_bytes());
+        let mut network = InNetwork {
+            scale: Scale::new(self.ranks(), options.max_abs),
+            options,
+            token,
+            epoch: 0,
+            operation: 1,
+            session: None,
+            retry: 0,
+            memory: Vec::new(),
+            sums: Vec::new(),
+            ring: None,
+            past: (PlaneCounters::default(), Counts::default()),
+        };
+        let joined = self.open_session(&mut network, stop)?;
+        let vote = if joined.is_ok() { [DONE, 0, 0] } else { [FAILED, Why::NoSwitch.number(), 0] };
+        let [code, rank, _] = self.ballot(1, vote, [0; 2], None, stop)?;
+        match (code, joined) {
+            (DONE, _) => Ok(network),
+            (_, Err(why)) => Err(GroupError::Switch(why)),
+            _ => Err(GroupError::Switch(format!("the switch did not let rank {rank} in: see there"))),
+        }
+    }
+
+    /// Joins the next session; the inner error says why there is no switch.
+    fn open_session(
+        &mut self,
+        network: &mut InNetwork,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Result<(), String>, GroupError> {
+        network.epoch += 1;
+        let NetworkOptions { door, key, lanes, window, patience, socket_buffer, loss, .. } = &network.options;
+        let rate = self.options.rate;
+        let window = if *window == 0 { terms::usual_window(rate, *lanes) } else { *window };
+        let ours = *self.members[self.rank as usize][0].ip();
+        let way = Way { ours, door: *door, key, patience: *patience, socket_buffer: *socket_buffer, loss: *loss, rate };
+        let join = Join {
+            worker: self.rank as u16,
+            workers: self.ranks() as u16,
+            lanes: *lanes,
+            window,
+            epoch: network.epoch,
+            token: network.token,
+        };
+        match Session::join(&way, join, stop) {
+            Ok(session) => {
+                network.session = Some(session);
+                Ok(Ok(()))
+            }
+            Err(Apart::Failed(GroupError::Stopped)) => Err(GroupError::Stopped),
+            Err(Apart::Failed(GroupError::Config(said))) => Err(GroupError::Config(said)),
+            Err(apart) => Ok(Err(apart.to_string())),
+        }
+    }
+
+    /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks call it alike, with buffers of the same length. The switch
+    /// adds; if it is gone, in the middle of it too, all ranks begin again by a ring, and [`Reduced::by`] says so.
+    ///
+    /// # Errors
+    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is what it was.
+    pub fn all_reduce(
+        &mut self,
+        network: &mut InNetwork,
+        buffer: &mut [f32],
+        stop: &impl Fn() -> bool,
+    ) -> Result<Reduced, GroupError> {
+        if let Some(rank) = self.dead {
+            return Err(GroupError::Dead { rank });
+        }
+        let began = Instant::now();
+        network.operation += 1;
+        let number = network.operation;
+        if network.session.is_none() && number >= network.retry {
+            // Why there is none, the verdict says.
+            let _ = self.open_session(network, stop)?;
+        }
+        let (memory, sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
+        let (scale, priority) = (network.scale, network.options.priority);
+        let length = buffer.len() as u32;
+        let mut task = match &mut network.session {
+            Some(session) => match session.begin(buffer, scale, priority, memory) {
+                Some(operation) => Ok(Task { session, operation, scale, sums }),
+                None => Err(Why::Overflow),
+            },
+            None => Err(Why::NoSwitch),
+        };
+        let (vote, length) = match &task {
+            Ok(_) => ([DONE, length, 0], buffer.len()),
+            Err(why) => ([FAILED, why.number(), 0], 0),
+        };
+        if let Ok(task) = &mut task {
+            task.sums.resize(length, 0.0);
+        }
+        let outcome = self.ballot(number, vote, [0; 2], task.as_mut().ok(), stop);
+        let done = task.ok().map(|task| (task.operation.floats(), task.operation.into_memory(), task.sums));
+        let verdict = outcome.inspect_err(|_| network.end_session())?;
+        match (verdict, done) {
+            ([DONE, ..], Some((floats, memory, sums))) => {
+                if let Some(session) = &mut network.session {
+                    session.end();
+                }
+                buffer.copy_from_slice(&sums);
+                (network.memory, network.sums) = (memory, sums);
+                Ok(Reduced { by: By::Switch, time: began.elapsed(), floats })
+            }
+            ([DIFFERS, rank, _], _) => {
+                network.end_session();
+                Err(GroupError::Config(format!(
+                    "ranks 0 and {rank} call with buffers of different lengths: all must have the same one"
+                )))
+            }
+            ([_, rank, why], _) => {
+                network.end_session();
+                let why = Why::ALL.get(why as usize).copied().unwrap_or(Why::Gone);
+                // A switch that lives is tried at once.
+                let away = if why == Why::Overflow { 1 } else { AWAY };
+                if number >= network.retry {
+                    network.retry = number.saturating_add(away);
+                }
+                self.ring(network, buffer, stop)?;
+                Ok(Reduced { by: By::Ring { rank, why }, time: began.elapsed(), floats: 0 })
+            }
+        }
+    }
+
+    /// Works on a task, if there is one, tells all how it ended, and waits for what came of it. Without a task the vote is told at once.
+    fn ballot(
+        &mut self,
+        number: u32,
+        mut vote: [u32; 3],
+        words: [u32; 2],
+        mut task: Option<&mut Task<'_, '_>>,
+        stop: &impl Fn() -> bool,
+    ) -> Result<[u32; 3], GroupError> {
+        let patience = self.options.patience;
+        // When it was decided how to vote, and when the vote was said last.
+        let mut decided = if task.is_none() { Some(Instant::now()) } else { None };
+        let mut said: Option<Instant> = None;
+        let mut begun: Option<Instant> = None;
+        let mut progress = (u64::MAX, Instant::now());
+        let mut looked = Instant::now();
+        loop {
+            if let Some(task) = task.as_deref_mut() {
+                let nap = if decided.is_some() { Duration::ZERO } else { NAP };
+                task.session.turn(&mut task.operation, nap);
+                if decided.is_none()
+                    && let Some(failed) = task.judge(&mut progress, patience)
+                {
+                    decided = Some(Instant::now());
+                    if let Some(why) = failed {
+                        vote = [FAILED, why.number(), 0];
+                    }
+                }
+            }
+            match decided {
+                // Who has nothing to do but wait sleeps where the verdict comes.
+                Some(_) if said.is_some() => {
+                    if let Some(completion) = self.node_mut().wait(NAP)? {
+                        self.set_aside(completion)?;
+                    }
+                }
+                None if looked.elapsed() < NAP => continue,
+                _ => {}
+            }
+            looked = Instant::now();
+            self.take_letters()?;
+            match decided {
+                Some(_) if said.is_none_or(|at| at.elapsed() >= AGAIN) => {
+                    self.vote(number, vote)?;
+                    said = Some(Instant::now());
+                }
+                None if begun.is_none_or(|at| at.elapsed() >= BEGUN_AGAIN) => {
+                    self.vote(number, [BEGUN, vote[1], vote[2]])?;
+                    begun = Some(Instant::now());
+                }
+                _ => {}
+            }
+            if let Some(verdict) = self.verdict(number, words)? {
+                return Ok(verdict);
+            }
+            if stop() {
+                return Err(GroupError::Stopped);
+            }
+            if decided.is_some_and(|at| at.elapsed() > patience) {
+                let rank = self.silent_voter(number);
+                self.dead = Some(rank);
+                return Err(GroupError::Dead { rank });
+            }
+        }
+    }
+
+    /// Adds up by a ring of messages, whose memory and connections stay for the next time.
+    fn ring(
+        &mut self,
+        network: &mut InNetwork,
+        buffer: &mut [f32],
+        stop: &impl Fn() -> bool,
+    ) -> Result<(), GroupError> {
+        if buffer.is_empty() || self.ranks() == 1 {
+            return Ok(());
+        }
+        // Every message begins and ends at a multiple of four bytes.
+        let bytes = (4 * buffer.len() as u64).next_multiple_of(4 * u64::from(self.ranks()));
+        let mut prepared = match network.ring.take() {
+            Some((of, prepared)) if of == bytes => prepared,
+            other => {
+                if let Some((_, old)) = other {
+                    self.retire(old)?;
+                }
+                let schedule = Schedule::new(Algorithm::RingAllReduce, self.ranks(), bytes, 1);
+                self.prepare(schedule.map_err(|error| GroupError::Config(error.to_string()))?, stop)?
+            }
+        };
+        let raw: Vec<u8> = buffer.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.load(&prepared, &raw)?;
+        self.run(&mut prepared, stop)?;
+        for (to, from) in buffer.iter_mut().zip(self.result(&prepared)?.chunks_exact(4)) {
+            *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+        }
+        network.ring = Some((bytes, prepared));
+        Ok(())
+    }
+
+    /// The same with numbers of 16 bits (bfloat16): sums are rounded once, to the nearest number, ties to even.
+    ///
+    /// # Errors
+    /// As [`Team::all_reduce`].
+    pub fn all_reduce_bf16(
+        &mut self,
+        network: &mut InNetwork,
+        buffer: &mut [u16],
+        stop: &impl Fn() -> bool,
+    ) -> Result<Reduced, GroupError> {
+        let mut wide: Vec<f32> = buffer.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect();
+        let reduced = self.all_reduce(network, &mut wide, stop)?;
+        buffer.iter_mut().zip(&wide).for_each(|(to, &sum)| *to = to_bf16(sum));
+        Ok(reduced)
+    }
+}
+
+/// The nearest number of 16 bits, ties to even; what is no number stays none.
+fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// An operation under way at the switch.
+struct Task<'a, 'b> {
+    session: &'a mut Session,
+    operation: Operation<'b>,
+    scale: Scale,
+    sums: Vec<f32>,
+}
+
+impl Task<'_, '_> {
+    /// Has it ended here, and if so, why did it fail? `progress`: how many results were missing, and since when that many.
+    fn judge(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
+        if self.operation.is_done() {
+            let sound = self.operation.restore(self.scale, &mut self.sums);
+            return Some(if sound { None } else { Some(Why::Unsound) });
+        }
+        if self.session.is_lost() {
+            return Some(Some(Why::Gone));
+        }
+        if self.operation.left() < progress.0 {
+            *progress = (self.operation.left(), Instant::now());
+        }
+        (progress.1.elapsed() > patience).then_some(Some(Why::Stalled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bfloat16_is_rounded_to_the_nearest_ties_to_even() {
+        let cases = [(1.0, 0x3f80), (1.003_906_3, 0x3f80), (1.003_907, 0x3f81), (1.011_718_8, 0x3f82), (-2.5, 0xc020)];
+        assert_eq!(cases.map(|(x, _)| to_bf16(x)), cases.map(|(_, bits)| bits));
+        assert_eq!(to_bf16(f32::INFINITY), 0x7f80);
+        assert!(f32::from_bits(u32::from(to_bf16(f32::NAN)) << 16).is_nan());
+    }
+}

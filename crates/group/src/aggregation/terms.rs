@@ -1,0 +1,116 @@
+//! What a switch and a worker agree on about a job, and how the connection between them is configured.
+
+use crate::error::GroupError;
+use std::net::SocketAddrV6;
+use std::sync::Arc;
+use std::time::Duration;
+use strandway_fabric::Topology;
+use strandway_fabric::topology::{Level, Shape as Fabric};
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
+use strandway_udp::fragments::OVERHEAD;
+use strandway_udp::{Config, Waiting};
+
+/// A round trip, waking of either side included: ours, a slice of the scheduler.
+pub(super) const RTT: Span = Span::from_ms(2);
+/// The first key: far from 0, so that every number on the wire is that of a key.
+pub(super) const FIRST: u64 = 1 << 40;
+/// A switch, or a worker, of whom nothing was heard for so long is gone: ours.
+pub(super) const GONE: Duration = Duration::from_secs(1);
+/// Fragments under way at the most: ours.
+const WINDOW_MAX: u32 = 4_096;
+/// IPv6 and UDP headers.
+const IP_UDP: usize = 48;
+
+/// What makes a job the same at the switch and at all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) number: u16,
+    pub(super) workers: u16,
+    pub(super) lanes: u16,
+    pub(super) window: u32,
+    /// Slots of each port.
+    pub(super) slots: u32,
+    pub(super) ports: u32,
+}
+
+impl Terms {
+    /// The job: all workers below one switch, one plane for each of its ports.
+    pub(super) fn job(&self) -> Result<Arc<Job>, JobError> {
+        let fabric =
+            Fabric { hosts: 64, planes: self.ports as u8, hosts_per_leaf: 64, spines: 1, leaf_bundle: 1, pods: None };
+        let level = Level { rate: Rate::from_gbps(100), latency: Span::from_ns(500) };
+        let topology = Topology::new(fabric, [level; 3], [Span::ZERO; 3]).expect("64 hosts below one switch");
+        let shape = Shape {
+            number: self.number,
+            group: self.number.into(),
+            lanes: self.lanes,
+            data_bytes: bytes(self.lanes) as u16,
+            control_bytes: bytes(0) as u16,
+            window: self.window,
+            slots: self.slots,
+            index: Index::List,
+            sharing: Sharing::All,
+            first: FIRST,
+            rtt: RTT,
+        };
+        let workers = (0..u32::from(self.workers)).map(HostId).collect();
+        Job::new(shape, &topology, workers, HostId(32)).map(Arc::new)
+    }
+}
+
+/// Bytes of a fragment with so many lanes, IPv6 and UDP headers included.
+fn bytes(lanes: u16) -> u64 {
+    (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u64
+}
+
+/// The window of a worker that says nothing: what fills two round trips at this rate. Ours.
+pub(super) fn usual_window(rate: Rate, lanes: u16) -> u32 {
+    let one = rate.time_for(Bytes(bytes(lanes))).0.max(1);
+    (2 * RTT.0 / one).clamp(32, 512) as u32
+}
+
+/// How long a result is awaited before anything is sent again: ours. A window that waits in a queue there and one back take two of its
+/// lengths; twice that, and a few slices of the scheduler at least. SwitchML's released code waits 10 ms, too.
+pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
+    let whole = rate.time_for(Bytes(bytes(lanes) * u64::from(window)));
+    (whole * 4).max(Span::from_ms(10))
+}
+
+/// The window of a session: what was asked for, within what the slots allow, in whole rounds over the ports.
+pub(super) fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
+    let most = wanted.clamp(1, WINDOW_MAX).min(slots);
+    if most >= ports { most / ports * ports } else { most }
+}
+
+/// The number of a system in messages.
+pub(super) const fn system_number(system: System) -> u8 {
+    match system {
+        System::Esa(_) => 1,
+        System::Atp => 2,
+        System::SwitchMl { .. } => 3,
+    }
+}
+
+/// The system of a number in messages, as far as workers tell them apart.
+pub(super) fn system_of(number: u8) -> Option<System> {
+    match number {
+        1 => Some(System::Esa(Esa::default())),
+        2 => Some(System::Atp),
+        3 => Some(System::SwitchMl { strict_order: true }),
+        _ => None,
+    }
+}
+
+/// How either side of the connection between a worker and a switch is configured.
+pub(super) fn door(key: &[u8], address: SocketAddrV6) -> Result<Config, GroupError> {
+    let mut config = Config::new(key)?.plane(address);
+    config.waiting = Waiting::Sleep;
+    config.peer_timeout = GONE;
+    config.socket_buffer = 256 << 10;
+    config.connections_max = 128;
+    config.operations_max = 16;
+    config.incoming_max = 64;
+    Ok(config)
+}

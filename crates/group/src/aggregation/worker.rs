@@ -1,0 +1,342 @@
+//! A worker with bytes: the engine of its system, a socket, and the numbers of the operation under way.
+
+use super::lanes::{Scale, read};
+use super::line::{Apart, Line};
+use super::message::{Join, Refusal, Welcome};
+use super::terms::{self, Terms};
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::program::{Act, Lanes};
+use strandway_proto::units::{Rate, Time};
+use strandway_switch::training::AnyWorker;
+use strandway_switch::window::START;
+use strandway_switch::{Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
+use strandway_udp::PlaneCounters;
+use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
+
+/// Calls of the socket between two looks at timers: ours.
+const CALLS: usize = 8;
+
+/// The numbers of one operation.
+pub(super) struct Operation<'a> {
+    input: &'a [f32],
+    /// The first key.
+    first: u64,
+    keys: u64,
+    lanes: usize,
+    /// Of each key: what this worker sends until the result is there, then the result.
+    numbers: Vec<i32>,
+    /// Of each key: is its result in floats?
+    floats: Vec<bool>,
+    /// Results that are not here.
+    left: u64,
+    scratch: Vec<i32>,
+}
+
+impl Operation<'_> {
+    /// Are all results here?
+    pub(super) const fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Results that are not here.
+    pub(super) const fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Fragments that were added as floats.
+    pub(super) fn floats(&self) -> u64 {
+        self.floats.iter().filter(|float| **float).count() as u64
+    }
+
+    /// Writes the sums; false if one of them has overflowed, which no sum of honest workers does.
+    pub(super) fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
+        let mut sound = true;
+        for ((into, sums), &float) in into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.floats)
+        {
+            match float {
+                true => into.iter_mut().zip(sums).for_each(|(to, &bits)| *to = f32::from_bits(bits as u32)),
+                false => sound &= scale.restore(&sums[..into.len()], into),
+            }
+        }
+        sound
+    }
+
+    /// The memory of its numbers, for the next operation.
+    pub(super) fn into_memory(self) -> Vec<i32> {
+        self.numbers
+    }
+
+    fn place(&self, key: u64) -> Option<std::ops::Range<usize>> {
+        let at = key.checked_sub(self.first).filter(|&at| at < self.keys)? as usize;
+        Some(at * self.lanes..(at + 1) * self.lanes)
+    }
+
+    /// Our own fragment of a key, as floats.
+    fn own_floats(&mut self, place: std::ops::Range<usize>) -> &[i32] {
+        let end = place.end.min(self.input.len());
+        self.scratch.clear();
+        self.scratch.extend(self.input[place.start.min(end)..end].iter().map(|x| x.to_bits() as i32));
+        self.scratch.resize(self.lanes, 0);
+        &self.scratch
+    }
+}
+
+/// One rank's part in a session of a job.
+pub(super) struct Session {
+    line: Line,
+    socket: FragmentSocket,
+    received: Received,
+    up: Vec<Sealing>,
+    down: Vec<Opening>,
+    to: Vec<Arc<[SocketAddrV6]>>,
+    engine: AnyWorker,
+    job: Arc<Job>,
+    system: System,
+    next: u64,
+    began: Instant,
+    lanes: Vec<i32>,
+    /// Datagrams that are no fragments from our switch.
+    pub(super) strangers: u64,
+}
+
+/// How a rank finds its switch.
+#[derive(Clone, Debug)]
+pub(super) struct Way<'a> {
+    pub(super) ours: Ipv6Addr,
+    pub(super) door: SocketAddrV6,
+    pub(super) key: &'a [u8],
+    pub(super) patience: Duration,
+    pub(super) socket_buffer: usize,
+    pub(super) loss: f64,
+    /// At which it receives.
+    pub(super) rate: Rate,
+}
+
+impl Session {
+    /// Joins a session.
+    pub(super) fn join(way: &Way<'_>, join: Join, stop: &impl Fn() -> bool) -> Result<Session, Apart> {
+        let (line, welcome) = Line::open(way.ours, way.door, way.key, join, way.patience, stop)?;
+        let odd = || Apart::Refused(Refusal::Differs);
+        let Welcome { system, job, lanes, window, slots, up, down, ports } = welcome;
+        let system = terms::system_of(system).ok_or(Apart::Refused(Refusal::Version))?;
+        if lanes != join.lanes || !(1..=1 << 22).contains(&slots) || !(1..=join.window.max(1)).contains(&window) {
+            return Err(odd());
+        }
+        let numbers = 0..ports.len() as u16;
+        let terms = Terms { number: job, workers: join.workers, lanes, window, slots, ports: ports.len() as u32 };
+        let job = terms.job().map_err(|_| odd())?;
+        let mut socket =
+            FragmentSocket::open(SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id()), way.socket_buffer)
+                .map_err(|error| Apart::Failed(error.into()))?;
+        socket.lose(way.loss, u64::from(join.worker) + 100);
+        let to = ports
+            .iter()
+            .map(|&port| Arc::from([SocketAddrV6::new(*way.door.ip(), port, 0, way.door.scope_id())].as_slice()));
+        let timeout = terms::timeout(way.rate, lanes, window);
+        let recovery = if system == System::Atp { Recovery::Resend } else { Recovery::Remind };
+        let engine = match system {
+            System::SwitchMl { .. } => AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, timeout, None)),
+            _ => {
+                let settings = WorkerSettings {
+                    recovery,
+                    window: START,
+                    out_of_order: 3,
+                    timeout,
+                    // Those of the operation under way: all ranks have ended the one before.
+                    retain: u64::MAX >> 1,
+                };
+                AnyWorker::Windowed(Worker::new(&job, join.worker, settings))
+            }
+        };
+        Ok(Session {
+            line,
+            socket,
+            received: Received::new(),
+            up: numbers.clone().map(|port| Sealing::new(&up, port)).collect(),
+            down: numbers.map(|port| Opening::new(&down, port)).collect(),
+            to: to.collect(),
+            engine,
+            next: job.shape.first,
+            job,
+            system,
+            began: Instant::now(),
+            lanes: Vec::new(),
+            strangers: 0,
+        })
+    }
+
+    /// Is the switch, or the session, gone?
+    pub(super) fn is_lost(&self) -> bool {
+        self.line.is_lost()
+    }
+
+    /// What the switch runs.
+    pub(super) const fn system(&self) -> System {
+        self.system
+    }
+
+    /// What the socket has sent and received.
+    pub(super) const fn counters(&self) -> PlaneCounters {
+        self.socket.counters()
+    }
+
+    /// What the engine has counted.
+    pub(super) fn counts(&mut self) -> Counts {
+        let mut all = std::collections::BTreeMap::new();
+        let now = self.now();
+        self.engine.program().count(now, &mut all);
+        all.into_values().next().unwrap_or_default()
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
+    }
+
+    /// Begins to add up buffers, with memory of the operation before. `None` if numbers would overflow and the system has no way for
+    /// those.
+    pub(super) fn begin<'a>(
+        &mut self,
+        input: &'a [f32],
+        scale: Scale,
+        priority: u8,
+        mut numbers: Vec<i32>,
+    ) -> Option<Operation<'a>> {
+        let lanes = usize::from(self.job.shape.lanes);
+        let keys = input.len().div_ceil(lanes) as u64;
+        numbers.clear();
+        numbers.resize(keys as usize * lanes, 0);
+        let first = self.next;
+        for ((key, from), to) in (first..).zip(input.chunks(lanes)).zip(numbers.chunks_mut(lanes)) {
+            if !scale.quantise(from, to) {
+                match &mut self.engine {
+                    AnyWorker::Windowed(worker) => worker.overflow(key),
+                    AnyWorker::SelfClocked(_) => return None,
+                }
+            }
+        }
+        self.next += keys;
+        let (now, end) = (self.now(), self.next);
+        self.engine.produce(now, end, priority);
+        let floats = vec![false; keys as usize];
+        let mut operation = Operation { input, first, keys, lanes, numbers, floats, left: keys, scratch: Vec::new() };
+        self.act(&mut operation, None);
+        self.socket.flush();
+        Some(operation)
+    }
+
+    /// Receives, lets timers run, sends; sleeps for `at_most` at the most if nothing came.
+    pub(super) fn turn(&mut self, operation: &mut Operation<'_>, at_most: Duration) {
+        let mut moved = false;
+        let mut received = std::mem::take(&mut self.received);
+        for _ in 0..CALLS {
+            if !self.socket.receive(&mut received) {
+                break;
+            }
+            moved = true;
+            let now = self.now();
+            received.each(|from, datagram| self.handle_datagram(now, operation, from, datagram));
+        }
+        self.received = received;
+        let now = self.now();
+        if self.engine.timeout() <= now {
+            self.engine.program().handle_timeout(now);
+            self.act(operation, None);
+        }
+        self.socket.flush();
+        if !moved {
+            let at = self.engine.timeout();
+            let nap = if at == Time::NEVER {
+                at_most
+            } else {
+                at_most.min(Duration::from_nanos(at.since(now.min(at)).0 / 1_000))
+            };
+            self.socket.wait(nap);
+        }
+    }
+
+    /// All ranks have all results: the server need not keep any.
+    pub(super) fn end(&mut self) {
+        if let AnyWorker::Windowed(worker) = &mut self.engine {
+            worker.tell_watermark();
+        }
+        let nothing = &mut Operation {
+            input: &[],
+            first: self.next,
+            keys: 0,
+            lanes: 1,
+            numbers: Vec::new(),
+            floats: Vec::new(),
+            left: 0,
+            scratch: Vec::new(),
+        };
+        self.act(nothing, None);
+        self.socket.flush();
+    }
+
+    fn handle_datagram(&mut self, now: Time, operation: &mut Operation<'_>, from: From, datagram: &mut [u8]) {
+        let channel = channel_of(datagram);
+        let port = self.down.iter().position(|down| Some(down.id()) == channel);
+        let opened = port.map(|port| (port, self.down[port].open(datagram)));
+        let Some((port, Ok((fragment, bytes)))) = opened else {
+            self.strangers += 1;
+            return;
+        };
+        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == self.job.shape.lanes;
+        if !whole || { fragment.job } != self.job.shape.number {
+            self.strangers += 1;
+            return;
+        }
+        let mut lanes = std::mem::take(&mut self.lanes);
+        read(bytes, &mut lanes);
+        let mut packet = self.job.packet(self.job.server(), self.job.server(), port as u8, fragment);
+        packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
+        self.engine.program().handle_packet(now, &packet);
+        self.act(operation, Some((&fragment, &lanes)));
+        self.lanes = lanes;
+    }
+
+    fn act(&mut self, operation: &mut Operation<'_>, incoming: Option<(&Fragment, &[i32])>) {
+        while let Some(act) = self.engine.program().poll_act() {
+            match act {
+                Act::Take { key, .. } => {
+                    let (Some((fragment, lanes)), Some(place)) = (incoming, operation.place(key)) else { continue };
+                    operation.floats[(key - operation.first) as usize] = fragment.marks.has(Marks::FLOAT);
+                    operation.numbers[place].copy_from_slice(lanes);
+                    operation.left -= 1;
+                }
+                Act::Send { packet, lanes } => self.send(operation, &packet, lanes),
+                // Registers are the switch's.
+                Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
+            }
+        }
+    }
+
+    fn send(&mut self, operation: &mut Operation<'_>, packet: &Packet, lanes: Lanes) {
+        let Header::Fragment(mut fragment) = packet.header else { return };
+        let port = usize::from(packet.path.port()) % self.up.len();
+        let (to, up, socket) = (&self.to[port], &mut self.up[port], &mut self.socket);
+        match lanes {
+            Lanes::Own(key) => {
+                // Of keys of an operation that is over, everybody has the result.
+                let Some(place) = operation.place(key) else { return };
+                match fragment.marks.has(Marks::FLOAT) {
+                    true => socket.push(to, up, &fragment, operation.own_floats(place)),
+                    false => socket.push(to, up, &fragment, &operation.numbers[place]),
+                }
+            }
+            Lanes::Result(key) => {
+                let Some(place) = operation.place(key) else { return };
+                debug_assert_eq!(fragment.kind, Kind::ResultCopy, "what carries a result");
+                let float = operation.floats[(key - operation.first) as usize];
+                fragment.marks = fragment.marks.with_if(float, Marks::FLOAT);
+                socket.push(to, up, &fragment, &operation.numbers[place]);
+            }
+            Lanes::None | Lanes::Incoming | Lanes::Register(_) => socket.push(to, up, &fragment, &[]),
+        }
+    }
+}

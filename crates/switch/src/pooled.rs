@@ -1,0 +1,148 @@
+//! What the programs of ESA and ATP share: the jobs of a switch, and one pool of slots for all of them.
+
+use crate::job::Job;
+use crate::pool::Pool;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Fragment, Marks};
+use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::units::{Span, Time};
+
+/// What a switch knows of the jobs that it serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<u16, Arc<Job>>,
+    /// The switch is above these hosts: the number of its leaf.
+    leaf: u32,
+}
+
+impl Jobs {
+    pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
+        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
+    }
+
+    pub(crate) fn insert(&mut self, job: &Arc<Job>) {
+        self.jobs.insert(job.shape.number, Arc::clone(job));
+    }
+
+    pub(crate) fn remove(&mut self, job: u16) {
+        self.jobs.remove(&job);
+    }
+
+    pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
+        self.jobs.get(&job)
+    }
+
+    /// Does this switch add fragments of that rack, or of that level?
+    pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
+        if fragment.marks.has(Marks::LEVEL) {
+            return job.server_leaf() == self.leaf;
+        }
+        let rack = { fragment.racks }.trailing_zeros() as usize;
+        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
+    }
+}
+
+/// The slot of a fragment: racks are added half the slots away from workers, so that a switch that does both keeps them apart.
+/// ESA sheet, section 10.
+pub(crate) fn slot_of(fragment: &Fragment, slots: u32) -> u32 {
+    let away = if fragment.marks.has(Marks::LEVEL) { slots / 2 } else { 0 };
+    ((u64::from(fragment.slot) + u64::from(away)) % u64::from(slots)) as u32
+}
+
+/// Who may have which slot of a pool.
+pub trait Discipline: Send + Sized {
+    /// A packet has come to a program of this discipline.
+    fn handle_packet(program: &mut Pooled<Self>, now: Time, packet: &Packet) -> Fate;
+}
+
+/// The program of one switch whose jobs share one pool of slots.
+#[derive(Clone, Debug)]
+pub struct Pooled<D> {
+    pub(crate) discipline: D,
+    pub(crate) jobs: Jobs,
+    pub(crate) pool: Pool,
+    pub(crate) acts: VecDeque<Act>,
+}
+
+impl<D> PartialEq for Pooled<D> {
+    fn eq(&self, other: &Pooled<D>) -> bool {
+        self.pool == other.pool
+    }
+}
+
+impl<D> Eq for Pooled<D> {}
+
+impl<D> Hash for Pooled<D> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.pool.hash(state);
+    }
+}
+
+impl<D: Discipline> Pooled<D> {
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
+    pub(crate) fn with(discipline: D, jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> Pooled<D> {
+        Pooled { discipline, jobs: Jobs::new(jobs, leaf), pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
+    }
+
+    /// How many slots are in use.
+    pub fn used(&self) -> usize {
+        (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
+    }
+
+    /// How many slots a job holds.
+    pub fn held(&self, job: u16) -> u32 {
+        self.pool.held(job)
+    }
+
+    /// Empties all slots of a job that has left: the control plane's part.
+    pub fn sweep(&mut self, now: Time, job: u16) {
+        for at in 0..self.pool.len() {
+            if self.pool.slot(at).job() == job {
+                self.pool.clear(now, at);
+            }
+        }
+    }
+
+    /// Serves a job from now on. It holds at most `slots_max` slots at a time; fragments beyond that go to its server.
+    pub fn admit(&mut self, job: &Arc<Job>, slots_max: u32) {
+        self.pool.limit(job.shape.number, slots_max);
+        self.jobs.insert(job);
+    }
+
+    /// Serves a job no more, and empties its slots.
+    pub fn dismiss(&mut self, now: Time, job: u16) {
+        self.sweep(now, job);
+        self.jobs.remove(job);
+    }
+
+    pub(crate) fn send(&mut self, packet: Packet, lanes: Lanes) {
+        self.acts.push_back(Act::Send { packet, lanes });
+    }
+}
+
+impl<D: Discipline> Program for Pooled<D> {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        D::handle_packet(self, now, packet)
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        self.pool.count(now, into);
+    }
+
+    fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
+        self.pool.occupancy()
+    }
+}
