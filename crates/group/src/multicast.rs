@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::cast::Layout;
-use strandway_proto::units::{Span, Time};
+use strandway_proto::units::Time;
 use strandway_proto::{HostId, Letter};
 use strandway_udp::{Completion, Incoming, Region};
 
@@ -106,7 +106,6 @@ impl Team {
     fn operation(&self, what: What, layout: Layout, task: u32) -> Multicast {
         let options = &self.options;
         let ranks = self.ranks();
-        let patience = Span(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
         Multicast {
             root: match what {
                 What::Broadcast { root } => Some(root),
@@ -130,7 +129,7 @@ impl Team {
             rate: options.rate,
             pace: Some(options.pace),
             rtt: options.rtt,
-            silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
+            silent_max: options.silent_max(),
             spare_root: self.spare_root,
             barriers: true,
             cutoff: Cutoff::Tuned,

@@ -70,7 +70,9 @@ pub struct Incoming {
 pub struct GroupCounters {
     /// Chunks that were sent, each once however many copies switches make.
     pub sent: u64,
-    /// Their payload bytes.
+    /// Those of them that went to one member.
+    pub repairs: u64,
+    /// Payload bytes of all that were sent.
     pub sent_bytes: u64,
     /// Chunks that arrived and are placed.
     pub placed: u64,

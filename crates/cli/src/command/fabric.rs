@@ -20,7 +20,7 @@ use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, Copied, FOLDER, LinuxError, Options, Probed, Running, Up};
-use strandway_lab::{Report, Row, report};
+use strandway_lab::{Report, Row, report, wire};
 use strandway_proto::Rate;
 use strandway_sim::Control;
 
@@ -133,6 +133,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     // Both worlds run what is built.
     let scenario = linux::rated(&load(common)?, &options)?;
     let experiment = scenario.check()?;
+    wire::supported(&experiment).map_err(|error| Failure::Usage(format!("{}: {error}", scenario.file())))?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let fabric = linux::fabric_of(&scenario, name, &Options { rate: None, ..options })?;
     let fabric = linux::feasible(fabric);

@@ -309,6 +309,7 @@ impl Team {
             to_all: packet.destination.as_group().is_some(),
         };
         self.counters.sent += 1;
+        self.counters.repairs += u64::from(!head.to_all);
         self.counters.sent_bytes += payload.len() as u64;
         let sealed = self.sealed(Kind::Chunk, packet.path);
         let size = HEADER + ChunkHead::BYTES + payload.len() + self.sealer.tag_bytes();
