@@ -17,14 +17,15 @@ mod sender;
 pub use receiver::{Served, receive};
 pub use sender::{Listener, Progress, State, Status, Summary, send};
 
+use crate::What;
 use crate::error::GroupError;
 use crate::team::{Options as TeamOptions, Team};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use strandway_udp::Error;
 use strandway_udp::copy::{CopyError, Malformed, Trouble};
+use strandway_udp::{Error, parity_chunks};
 
 /// How to cast.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +141,10 @@ impl From<Malformed> for CastError {
 /// Files that did not arrive somewhere: the receiver, the path, and why.
 pub type Failures = Vec<(String, PathBuf, Trouble)>;
 
-/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers.
+/// What the members of a cast do with each parcel.
+const BROADCAST: What = What::Broadcast { root: 0 };
+
+/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers, those of parity behind those of data.
 #[derive(Clone)]
 struct List {
     hashes: Vec<u8>,
@@ -149,17 +153,29 @@ struct List {
 }
 
 impl List {
-    /// Of a parcel that is here, in chunks of so many bytes.
-    fn of(parcel: &[u8], chunk: usize) -> List {
-        let mut hashes = Vec::with_capacity(parcel.len().div_ceil(chunk) * 16);
-        parcel.chunks(chunk).for_each(|chunk| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]));
+    /// Of a parcel that is here, as a team casts it.
+    fn of(parcel: &[u8], team: &Team) -> Result<List, GroupError> {
+        let mut hashes = Vec::with_capacity(List::bytes(parcel.len(), team)?);
+        let mut add = |chunk: &[u8]| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]);
+        let layout = team.layout(BROADCAST, parcel.len() as u64)?;
+        parcel.chunks(layout.chunk_bytes().into()).for_each(&mut add);
+        if let Some(parity) = team.parity(layout)? {
+            parity_chunks(layout, parity, parcel, |_, chunk| add(chunk));
+        }
         let hash = *blake3::hash(&hashes).as_bytes();
-        List { hashes, hash }
+        Ok(List { hashes, hash })
     }
 
     /// Of a parcel of so many bytes that is to come: zeros, and the hash that was promised.
-    fn promised(hash: [u8; 32], bytes: usize, chunk: usize) -> List {
-        List { hashes: vec![0; bytes.div_ceil(chunk) * 16], hash }
+    fn promised(hash: [u8; 32], bytes: usize, team: &Team) -> Result<List, GroupError> {
+        Ok(List { hashes: vec![0; List::bytes(bytes, team)?], hash })
+    }
+
+    /// How long the list of a parcel of so many bytes is.
+    fn bytes(parcel: usize, team: &Team) -> Result<usize, GroupError> {
+        let layout = team.layout(BROADCAST, parcel as u64)?;
+        let numbers = team.parity(layout)?.map_or(layout.numbers(), |parity| parity.numbers());
+        Ok(numbers as usize * 16)
     }
 }
 
@@ -172,12 +188,11 @@ fn broadcast(
     list: Option<List>,
     stop: &impl Fn() -> bool,
 ) -> Result<Vec<u8>, (Vec<u8>, GroupError)> {
-    let what = crate::What::Broadcast { root: 0 };
     let mut hashes = None;
     if let Some(List { hashes: list, hash }) = list {
         let length = list.len();
         let region = team.node_mut().register(list);
-        let done = team.multicast(what, region, 0..length, stop);
+        let done = team.multicast(BROADCAST, region, 0..length, stop);
         // Nothing uses it any more.
         let list = team.node_mut().deregister(region).unwrap_or_default();
         if let Err(error) = done {
@@ -192,7 +207,7 @@ fn broadcast(
     }
     buffer.resize(bytes, 0);
     let region = team.node_mut().register(buffer);
-    let done = team.multicast_checked(what, region, 0..bytes, hashes, stop);
+    let done = team.multicast_checked(BROADCAST, region, 0..bytes, hashes, stop);
     let buffer = team.node_mut().deregister(region).unwrap_or_default();
     match done {
         Ok(_) => Ok(buffer),

@@ -8,6 +8,7 @@ use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{CHAINS, PACE, Word};
 use strandway_proto::PathId;
+use strandway_proto::repair::Code;
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_udp::{Completion, Group, Membership, Node};
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub rate: Rate,
     /// A round trip between two ranks, waking of either side included. Default 2 ms: a slice of the scheduler.
     pub rtt: Span,
+    /// Chunks of parity that roots cast behind those of data, from which receivers rebuild what is lost. Default none.
+    pub parity: Option<Code>,
     /// Do not try multicast: use messages.
     pub no_multicast: bool,
 }
@@ -60,6 +63,7 @@ impl Options {
             pace: PACE,
             rate,
             rtt: Options::RTT,
+            parity: None,
             no_multicast: false,
         }
     }
@@ -135,6 +139,7 @@ impl Team {
             ("the group port", options.port.into()),
             ("a number of trees of", options.trees.into()),
             ("a payload in bytes of", u64::from(node.payload())),
+            ("parity (65,536 k + m)", options.parity.map_or(0, |code| (code.data() << 16 | code.parity()) as u64)),
         ];
         for (i, (_, value)) in settings.iter().enumerate() {
             words[8 + 8 * i..16 + 8 * i].copy_from_slice(&value.to_be_bytes());

@@ -222,9 +222,6 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
             job.name
         ));
     }
-    if experiment.multicasts.iter().any(|multicast| multicast.parity.is_some()) {
-        return Err(no_parity());
-    }
     Ok(())
 }
 
@@ -336,27 +333,26 @@ fn execute(
     let last_arrival = received.max().unwrap_or(Time::ZERO);
     let last = flows.iter().filter_map(|flow| flow.finished).max().unwrap_or(Time::ZERO).max(last_arrival);
     let connections = shared.stats.into_inner().unwrap_or_default();
-    let [chunks, repairs, chunks_arrived, trimmed] = shared.teams.counted();
+    let [chunks, repairs, chunks_arrived, trimmed, rebuilt] = shared.teams.counted();
     let packets = sum(&connections);
     Ok(Measurements {
         end,
         simulated: if end == End::Finished { last } else { stopped.max(last) },
         last_arrival,
-        packets: PacketCounters { chunks, repairs, chunks_arrived, trimmed: packets.trimmed + trimmed, ..packets },
+        packets: PacketCounters {
+            chunks,
+            repairs,
+            chunks_arrived,
+            rebuilt,
+            trimmed: packets.trimmed + trimmed,
+            ..packets
+        },
         flows,
         tallies,
         connections,
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
     })
-}
-
-/// Real nodes have no parity of chunks yet.
-fn no_parity() -> WireError {
-    WireError::Unsupported(
-        "the workload has `parity`, which multicasts have in the simulator only: leave it out, or use `strandway run`"
-            .into(),
-    )
 }
 
 /// Between real nodes no switch adds.

@@ -229,7 +229,8 @@ fn chunks(wire: &Report, simulated: &Report) -> String {
     }
     let tell = |report: &Report| {
         let p = &report.packets;
-        format!("{} cast, {} repairs, {} arrived", p.chunks - p.repairs, p.repairs, p.chunks_arrived)
+        let cast = p.chunks - p.repairs;
+        format!("{cast} cast, {} repairs, {} rebuilt, {} arrived", p.repairs, p.rebuilt, p.chunks_arrived)
     };
     format!("chunks: {} in namespaces; {} simulated\n", tell(wire), tell(simulated))
 }

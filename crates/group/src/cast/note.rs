@@ -6,7 +6,7 @@ use strandway_udp::copy::parts::Reader;
 use strandway_udp::copy::{MESSAGE_MAX, Malformed, Trouble};
 
 /// The protocol's version, which both sides must have in common.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// A team that is to form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct Form {
     pub(super) patience_ms: u32,
     /// Do members trust each other? Else each buffer is preceded by hashes of its chunks.
     pub(super) trusting: bool,
+    /// Chunks of data and of parity in a group; zeros without parity.
+    pub(super) parity: [u16; 2],
     /// The addresses of all members, plane by plane.
     pub(super) members: Vec<Vec<SocketAddrV6>>,
 }
@@ -68,6 +70,7 @@ impl Form {
             1 => true,
             _ => return Err(Malformed),
         };
+        let parity = [reader.u16()?, reader.u16()?];
         let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
         while !reader.0.is_empty() {
@@ -80,7 +83,7 @@ impl Form {
             }
             members.push(addresses);
         }
-        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, parity, members })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -90,6 +93,7 @@ impl Form {
         out.extend_from_slice(&self.rate.to_be_bytes());
         [self.pace, self.rtt_us, self.patience_ms].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(u8::from(self.trusting));
+        self.parity.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(self.members.first().map_or(0, Vec::len) as u8);
         for address in self.members.iter().flatten() {
             out.extend_from_slice(&address.ip().octets());
@@ -176,7 +180,20 @@ mod tests {
         let form = (words, more, members).prop_map(|(words, more, members)| {
             let (rank, team, port, trees, secret) = words;
             let (rate, pace, rtt_us, patience_ms, trusting) = more;
-            Note::Form(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+            Note::Form(Form {
+                rank,
+                team,
+                port,
+                trees,
+                secret,
+                rate,
+                pace,
+                rtt_us,
+                patience_ms,
+                trusting,
+                parity: [port, trees],
+                members,
+            })
         });
         prop_oneof![
             (any::<u16>(), any::<u8>(), any::<u16>()).prop_map(|(version, block_log2, slots)| Note::Hello {

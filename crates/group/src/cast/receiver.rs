@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 use strandway_proto::Span;
+use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
 use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
 use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
@@ -265,6 +266,10 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             && form.rate >= RATE_MIN
             && (1..=1_000_000).contains(&form.pace)
             && form.rtt_us > 0;
+        let parity = match form.parity {
+            [0, 0] => None,
+            [k, m] => Some(Code::mds(k.into(), m.into()).map_err(|_| Malformed)?),
+        };
         if !sane {
             return Err(Malformed.into());
         }
@@ -276,6 +281,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             patience: Duration::from_millis(form.patience_ms.into()),
             pace: f64::from(form.pace) / 1e6,
             rtt: Span::from_us(form.rtt_us.into()),
+            parity,
             ..Options::new(Rate(form.rate))
         };
         let membership = Membership {
@@ -298,7 +304,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         }
         let stop = self.stop;
         let team = self.seat.team().ok_or(Malformed)?;
-        let list = (!self.trusting).then(|| List::promised(*hashes, bytes as usize, team.node().payload() as usize));
+        let list = if self.trusting { None } else { Some(List::promised(*hashes, bytes as usize, team)?) };
         match super::broadcast(team, Vec::new(), bytes as usize, list, stop) {
             Ok(buffer) => {
                 self.busy[usize::from(slot)] = true;

@@ -447,6 +447,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     rtt_us: (team.rtt.0 / 1_000_000).max(1) as u32,
                     patience_ms: team.patience.as_millis() as u32,
                     trusting: self.options.trusting,
+                    parity: team.parity.map_or([0, 0], |code| [code.data() as u16, code.parity() as u16]),
                     members: membership.members.clone(),
                 };
                 self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
@@ -603,14 +604,16 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     ) -> Result<(), CastError> {
         let bytes = parcel.len();
         debug_assert!(bytes as u64 <= parcel_bytes(self.options.block));
-        let chunk = self.seat.node().payload() as usize;
-        let list = (!self.options.trusting).then(|| List::of(&parcel, chunk));
+        let mut list = None;
         loop {
             self.leave_behind(chorus, inbox, members)?;
             let formed = self.seat.team().is_some_and(|team| team.ranks() as usize == members.len() + 1);
             if !formed {
                 self.form(members, each)?;
                 continue;
+            }
+            if let Some(team) = self.seat.team().filter(|_| list.is_none() && !self.options.trusting) {
+                list = Some(List::of(&parcel, team)?);
             }
             let note =
                 Note::Parcel { slot, bytes: bytes as u32, hashes: list.as_ref().map_or([0; 32], |list| list.hash) };

@@ -14,7 +14,7 @@ use strandway_fabric::Plan;
 use strandway_fabric::multicast::{GroupAddress, Tree};
 use strandway_group::{Options, Trial};
 use strandway_proto::application::{Event, Stage};
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, Rebuild};
 use strandway_proto::units::{Rate, Time};
 use strandway_proto::{HostId, Letter, MessageId};
 use strandway_udp::{Completion, Error, Group, Incoming, Membership, Node, Region};
@@ -54,8 +54,8 @@ pub(super) struct Teams {
     of: Vec<usize>,
     trees: u16,
     rate_max: Rate,
-    /// Chunks that were sent, those of them to one host, that arrived, and that switches cut.
-    counted: [AtomicU64; 4],
+    /// Chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    counted: [AtomicU64; 5],
 }
 
 impl Teams {
@@ -105,9 +105,9 @@ impl Teams {
         multicasts.iter().zip(&self.of).map(adapt).collect()
     }
 
-    /// What was counted: chunks that were sent, those of them to one host, that arrived, and that switches cut.
-    pub(super) fn counted(&self) -> [u64; 4] {
-        [0, 1, 2, 3].map(|at: usize| self.counted[at].load(Ordering::Acquire))
+    /// What was counted: chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    pub(super) fn counted(&self) -> [u64; 5] {
+        [0, 1, 2, 3, 4].map(|at: usize| self.counted[at].load(Ordering::Acquire))
     }
 }
 
@@ -220,6 +220,14 @@ impl<'a> Casting<'a> {
         node.cast(group, Cast { to, ..cast })
     }
 
+    /// Chunks are to be rebuilt from parity.
+    pub(super) fn rebuild(&self, node: &mut Node, rebuild: &Rebuild) -> Result<(), Error> {
+        match self.operation(|op| op.task == rebuild.task) {
+            Some((_, _, group)) => node.rebuild(group, rebuild),
+            None => Err(Error::NoGroup),
+        }
+    }
+
     /// A letter of an operation is to leave by a channel. False if the channel is of none.
     pub(super) fn say(&self, node: &mut Node, channel: u32, to: HostId, letter: Letter) -> Result<bool, Error> {
         // Each has two: the second one is for answers.
@@ -311,7 +319,7 @@ impl<'a> Casting<'a> {
         for group in self.groups.iter().flatten() {
             let counted = node.group_counters(*group)?;
             let arrived = counted.placed + counted.duplicates;
-            let counts = [counted.sent, counted.repairs, arrived, counted.trimmed];
+            let counts = [counted.sent, counted.repairs, arrived, counted.trimmed, counted.rebuilt];
             for (all, count) in self.shared.teams.counted.iter().zip(counts) {
                 all.fetch_add(count, Ordering::AcqRel);
             }
@@ -331,7 +339,11 @@ fn begin(node: &mut Node, op: &Multicast, group: Group, rank: u32) -> Result<Reg
     }
     let region = node.register(buffer);
     let range = 0..op.layout.bytes() as usize;
-    node.open_task(group, &Incoming { task: op.task, layout: op.layout, region, range, present, hashes: None })?;
+    let parity = op.parity.map(|parity| parity.code());
+    node.open_task(
+        group,
+        &Incoming { task: op.task, layout: op.layout, region, range, present, parity, hashes: None },
+    )?;
     Ok(region)
 }
 

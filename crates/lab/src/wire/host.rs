@@ -268,7 +268,9 @@ impl<'a> Host<'a> {
                 Action::Close { .. } => {}
                 Action::Stage { message, stage } => self.casting.note(&mut self.node, message, stage, now)?,
                 Action::Cast(cast) => self.casting.cast(&mut self.node, cast).map_err(|e| self.wrong(e))?,
-                Action::Rebuild(_) => return Err(super::no_parity()),
+                Action::Rebuild(rebuild) => {
+                    self.casting.rebuild(&mut self.node, &rebuild).map_err(|e| self.wrong(e))?;
+                }
                 Action::Fragment(_) => return Err(super::no_switch_programs()),
             }
         }
