@@ -5,7 +5,9 @@ use crate::team::Team;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
+use strandway_collective::multicast::{
+    Caster, Chains, Counts, Cutoff, Multicast, Opening, Outcome, Ranks, Recovery, Word,
+};
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::cast::{Layout, Parity};
 use strandway_proto::units::Time;
@@ -143,7 +145,7 @@ impl Team {
             rtt: options.rtt,
             silent_max: options.silent_max(),
             spare_root: self.spare_root,
-            barriers: true,
+            opening: Opening::OneBarrier,
             cutoff: Cutoff::Tuned,
             recovery: Recovery::FAST,
         })

@@ -65,8 +65,8 @@ pub struct Incoming {
     pub present: Vec<Range<u32>>,
     /// The code of the parity that may come or be cast, if any.
     pub parity: Option<Code>,
-    /// The hash that each chunk must have, by its number, those of parity behind those of data: the first 16 bytes of BLAKE3. A chunk with another one counts as forged, and
-    /// is as good as lost.
+    /// The hash that each chunk must have, by its number, those of parity behind those of data: the first 16 bytes of BLAKE3. A chunk with
+    /// another one counts as forged, and is as good as lost. Chunks beyond the end of the list are not checked.
     pub hashes: Option<Arc<[[u8; 16]]>>,
 }
 

@@ -33,6 +33,21 @@ pub(super) struct Form {
     pub(super) members: Vec<Vec<SocketAddrV6>>,
 }
 
+/// A parcel that comes now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parcel {
+    /// Into this slot.
+    pub(super) slot: u16,
+    /// How long it is.
+    pub(super) bytes: u32,
+    /// The hash of its list of hashes; zeros where members trust each other.
+    pub(super) hash: [u8; 32],
+    /// The list came with the parcel before.
+    pub(super) listed: bool,
+    /// Bytes of the next parcel's list, which follows from the next chunk on; zero if it does not.
+    pub(super) next: u32,
+}
+
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Note {
@@ -54,10 +69,18 @@ pub(super) enum Note {
     Heard(u32),
     /// The sender: these planes are used.
     Planes(u32),
-    /// The sender: a parcel comes now, into this slot.
-    Parcel { slot: u16, bytes: u32, hashes: [u8; 32] },
+    /// The sender: a parcel comes now.
+    Parcel(Parcel),
     /// The sender: that was all.
     Over,
+}
+
+fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed),
+    }
 }
 
 impl Form {
@@ -65,11 +88,7 @@ impl Form {
         let (rank, team, port, trees) = (reader.u32()?, reader.u16()?, reader.u16()?, reader.u16()?);
         let (secret, rate, pace, rtt_us, patience_ms) =
             (reader.array()?, reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        let trusting = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed),
-        };
+        let trusting = flag(reader)?;
         let parity = [reader.u16()?, reader.u16()?];
         let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
@@ -132,11 +151,13 @@ impl Note {
                 out.push(if matches!(self, Note::Heard(_)) { 8 } else { 9 });
                 out.extend_from_slice(&planes.to_be_bytes());
             }
-            Note::Parcel { slot, bytes, hashes } => {
+            Note::Parcel(Parcel { slot, bytes, hash, listed, next }) => {
                 out.push(10);
                 out.extend_from_slice(&slot.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
-                out.extend_from_slice(hashes);
+                out.extend_from_slice(hash);
+                out.push(u8::from(*listed));
+                out.extend_from_slice(&next.to_be_bytes());
             }
             Note::Over => out.push(11),
         }
@@ -159,7 +180,13 @@ impl Note {
             7 => Note::Try,
             8 => Note::Heard(reader.u32()?),
             9 => Note::Planes(reader.u32()?),
-            10 => Note::Parcel { slot: reader.u16()?, bytes: reader.u32()?, hashes: reader.array()? },
+            10 => Note::Parcel(Parcel {
+                slot: reader.u16()?,
+                bytes: reader.u32()?,
+                hash: reader.array()?,
+                listed: flag(&mut reader)?,
+                next: reader.u32()?,
+            }),
             11 => Note::Over,
             _ => return Err(Malformed),
         };
@@ -209,11 +236,8 @@ mod tests {
             Just(Note::Try),
             any::<u32>().prop_map(Note::Heard),
             any::<u32>().prop_map(Note::Planes),
-            (any::<u16>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(slot, bytes, hashes)| Note::Parcel {
-                slot,
-                bytes,
-                hashes
-            }),
+            (any::<u16>(), any::<u32>(), any::<[u8; 32]>(), any::<bool>(), any::<u32>())
+                .prop_map(|(slot, bytes, hash, listed, next)| Note::Parcel(Parcel { slot, bytes, hash, listed, next })),
             Just(Note::Over),
         ]
     }

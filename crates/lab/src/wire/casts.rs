@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use strandway_collective::Multicast;
-use strandway_collective::multicast::{PACE, Ranks};
+use strandway_collective::multicast::{Opening, PACE, Ranks};
 use strandway_fabric::Plan;
 use strandway_fabric::multicast::{GroupAddress, Tree};
 use strandway_group::{Options, Trial};
@@ -98,6 +98,8 @@ impl Teams {
                 rate: Rate(multicast.rate.0.min(self.rate_max.0)),
                 pace: Some(multicast.pace.unwrap_or(PACE)),
                 rtt,
+                // Buffers are open before the first letter leaves.
+                opening: Opening::OneBarrier,
                 silent_max: Options { rtt, ..Options::new(multicast.rate) }.silent_max(),
                 ..multicast.clone()
             }
