@@ -156,3 +156,58 @@ fn one_program_executes_collectives_in_both_worlds() {
         }
     }
 }
+
+#[test]
+fn chunks_are_copied_lost_and_fetched_in_both_worlds() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/multicast.toml");
+    for (kind, parity) in [("broadcast", None), ("all-gather", None), ("all-gather", Some("16+4"))] {
+        let set = format!("workload.kind={kind}");
+        // Slow, so that even a program that is not optimised keeps up on a busy machine.
+        let sets = ["--set", &set, "--set", "workload.size=2 MB", "--set", "faults.0.probability=0.02"];
+        let run = ["run", scenario, "--rate", "20Mbps", "--both", "--json", "-", "--quiet"];
+        let coded = parity.map(|parity| format!("workload.parity={parity}"));
+        let parity: Vec<&str> = coded.iter().flat_map(|set| ["--set", set]).collect();
+        let output = fabric.run(&[&run[..], &sets, &parity].concat());
+        // A wrong byte anywhere fails the run.
+        let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+        let [simulated, real] = [0, 1].map(|row| &both["rows"][row]["report"]);
+        let bytes = |report: &Value| -> u64 {
+            let links = report["links"].as_array().expect("links").iter();
+            links.map(|link| link["bytes"].as_u64().unwrap_or(0)).sum()
+        };
+        for report in [simulated, real] {
+            assert_eq!(report["flows"]["finished"].as_u64(), Some(8), "{kind}: {report}");
+            let packets = &report["packets"];
+            let [repairs, rebuilt, lost] =
+                ["repairs", "rebuilt", "lost"].map(|name| packets[name].as_u64().unwrap_or(0));
+            assert!(lost > 0, "{kind}: {packets}");
+            // With parity hardly anything is fetched.
+            assert!(
+                if coded.is_some() { rebuilt > 4 * repairs } else { repairs > 0 && rebuilt == 0 },
+                "{kind}: {packets}"
+            );
+            // 2 MB at the 40 Mb/s of a host's two ports take 0.4 s; of an all-gather a rank hears seven eighths.
+            let time = report["collectives"][0]["time_us"].as_f64().expect("a time");
+            assert!(time > 350_000.0, "{kind}: {time}");
+        }
+        let more = bytes(real) as f64 / bytes(simulated) as f64;
+        assert!((0.98..1.10).contains(&more), "{kind}: {more} of the simulated bytes");
+    }
+    fabric.assert_gone();
+}
+
+#[test]
+fn workloads_that_only_the_simulator_runs_are_refused_before_anything_is_built() {
+    let Some(fabric) = Fabric::named() else { return };
+    let job = small("1 MB").replace(
+        "kind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"1 MB\" }]",
+        "kind = \"fsdp\"\nsize = \"1 MB\"\nlayers = 2",
+    );
+    let output = fabric.run(&["run", &file(&fabric, &job)]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.contains("is of kind = \"fsdp\", which runs in the simulator only"), "{text}");
+    assert!(text.contains("or use `strandway run`"), "{text}");
+    fabric.assert_gone();
+}

@@ -62,6 +62,17 @@ pub enum Order {
     FarthestFirst,
 }
 
+/// What ranks wait for before they cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Two barriers: everybody is here; then, everybody listens. The artifact's.
+    TwoBarriers,
+    /// The first one alone, where a rank's buffer is open before it begins: whoever is here listens. Ours; it saves log2 P round trips.
+    OneBarrier,
+    /// Nothing. Chunks that come before a rank has begun are lost: for tests.
+    AtOnce,
+}
+
 /// How receivers repair what they lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
@@ -178,8 +189,8 @@ pub struct Multicast {
     /// The root of a broadcast takes no part in the ring: receivers ask receivers, farther and farther ones, and the root only for what
     /// those do not have (multicast sheet, section 6.2, rule 5).
     pub spare_root: bool,
-    /// Begin with two barriers; without them, chunks that come before a rank has begun are lost.
-    pub barriers: bool,
+    /// What ranks wait for before they cast.
+    pub opening: Opening,
     /// When receivers begin to fetch.
     pub cutoff: Cutoff,
     /// How they fetch.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use strandway_proto::HostId;
+use strandway_proto::application::Stage;
 use strandway_proto::units::{Span, Time};
 
 /// The slowest messages that a tally names.
@@ -184,7 +185,18 @@ impl Tally {
         self.finished += 1;
         let took = at.since(started);
         self.completion.add(took);
-        self.note(Slow { took, message, started });
+        self.note_slow(Slow { took, message, started });
+    }
+
+    /// A host's part in a collective without messages of its own, which began at `started`, has come so far: it counts like a message.
+    pub fn note(&mut self, message: u32, stage: Stage, started: Time, at: Time) {
+        match stage {
+            Stage::Begun => self.start(at),
+            Stage::Complete => self.receive(at),
+            Stage::Closed => self.finish(message, started, at),
+            Stage::Aborted { dead } => self.abort(dead),
+            Stage::Chained => self.chained += 1,
+        }
     }
 
     /// A host's part was given up because of this host's silence.
@@ -192,7 +204,7 @@ impl Tally {
         *self.aborted.entry(dead).or_default() += 1;
     }
 
-    fn note(&mut self, slow: Slow) {
+    fn note_slow(&mut self, slow: Slow) {
         let rank = |s: &Slow| (std::cmp::Reverse(s.took), s.message);
         if self.slowest.len() == SLOWEST && self.slowest.last().is_some_and(|last| rank(last) < rank(&slow)) {
             return;
@@ -217,7 +229,7 @@ impl Tally {
         }
         self.chained += other.chained;
         self.completion.merge(&other.completion);
-        other.slowest.iter().for_each(|slow| self.note(*slow));
+        other.slowest.iter().for_each(|slow| self.note_slow(*slow));
     }
 }
 

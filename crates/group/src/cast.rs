@@ -5,11 +5,13 @@
 //! sends hardly more than each byte once. A receiver that dies is left behind; one that comes late is served when the others have
 //! everything. What a receiver has at that moment stays, and the next cast goes on there.
 //!
-//! Unless members trust each other, each parcel is preceded by a list of hashes of its chunks, and the hash of that list comes to each
-//! receiver over its own connection with the sender: a receiver that forges chunks for others is found out and changes nothing.
+//! Unless members trust each other, a list of hashes of its chunks comes before each parcel, behind the parcel before it if there is
+//! one. The hash of that list comes to each receiver over its own connection with the sender: a receiver that forges chunks for others is
+//! found out and changes nothing.
 
 mod chorus;
 mod note;
+mod ready;
 mod receiver;
 mod seat;
 mod sender;
@@ -17,14 +19,17 @@ mod sender;
 pub use receiver::{Served, receive};
 pub use sender::{Listener, Progress, State, Status, Summary, send};
 
+use crate::What;
 use crate::error::GroupError;
 use crate::team::{Options as TeamOptions, Team};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use strandway_udp::Error;
+use strandway_proto::cast::{Layout, Parity};
+use strandway_proto::repair::Code;
 use strandway_udp::copy::{CopyError, Malformed, Trouble};
+use strandway_udp::{Error, parity_chunks};
 
 /// How to cast.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +145,20 @@ impl From<Malformed> for CastError {
 /// Files that did not arrive somewhere: the receiver, the path, and why.
 pub type Failures = Vec<(String, PathBuf, Trouble)>;
 
-/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers.
+/// What the members of a cast do with each parcel.
+const BROADCAST: What = What::Broadcast { root: 0 };
+
+/// How much less than the thread of its node a thread asks for the processor that reads, hashes or writes: ours. Where cores are
+/// short, files wait, and not packets.
+const NICE: i32 = 10;
+
+/// The thread that calls this goes behind those that move packets.
+fn step_back() {
+    // A system that does not allow it is slower, and no more.
+    let _ = rustix::process::nice(NICE);
+}
+
+/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers, those of parity behind those of data.
 #[derive(Clone)]
 struct List {
     hashes: Vec<u8>,
@@ -149,53 +167,109 @@ struct List {
 }
 
 impl List {
-    /// Of a parcel that is here, in chunks of so many bytes.
-    fn of(parcel: &[u8], chunk: usize) -> List {
-        let mut hashes = Vec::with_capacity(parcel.len().div_ceil(chunk) * 16);
-        parcel.chunks(chunk).for_each(|chunk| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]));
+    /// Of a parcel that is here, in chunks of so many bytes, with parity of this code.
+    fn of(parcel: &[u8], chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
+        let (layout, parity) = cut(parcel.len(), chunk, parity)?;
+        let mut hashes = Vec::with_capacity(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16);
+        let mut add = |chunk: &[u8]| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]);
+        let (whole, rest) = parcel.split_at(parcel.len() - parcel.len() % usize::from(chunk));
+        whole.chunks(chunk.into()).for_each(&mut add);
+        // As it is cast: filled up.
+        if !rest.is_empty() {
+            let mut last = rest.to_vec();
+            last.resize(chunk.into(), 0);
+            add(&last);
+        }
+        if let Some(parity) = parity {
+            let mut padded = parcel.to_vec();
+            padded.resize(layout.bytes() as usize, 0);
+            parity_chunks(layout, parity, &padded, |_, chunk| add(chunk));
+        }
         let hash = *blake3::hash(&hashes).as_bytes();
-        List { hashes, hash }
+        Ok(List { hashes, hash })
     }
 
     /// Of a parcel of so many bytes that is to come: zeros, and the hash that was promised.
-    fn promised(hash: [u8; 32], bytes: usize, chunk: usize) -> List {
-        List { hashes: vec![0; bytes.div_ceil(chunk) * 16], hash }
+    fn promised(hash: [u8; 32], bytes: usize, chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
+        Ok(List { hashes: vec![0; List::bytes(bytes, chunk, parity)?], hash })
+    }
+
+    /// How long the list of a parcel of so many bytes is.
+    fn bytes(parcel: usize, chunk: u16, parity: Option<Code>) -> Result<usize, GroupError> {
+        let (layout, parity) = cut(parcel, chunk, parity)?;
+        Ok(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16)
+    }
+
+    /// The hashes, if they are those that were promised.
+    fn checked(&self) -> Result<Arc<[[u8; 16]]>, GroupError> {
+        if *blake3::hash(&self.hashes).as_bytes() != self.hash {
+            let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
+            return Err(GroupError::Config(what));
+        }
+        Ok(self.hashes.chunks_exact(16).filter_map(|hash| hash.first_chunk().copied()).collect())
     }
 }
 
-/// Broadcasts a buffer from rank 0 in two steps, the list of its hashes first, or in one where members trust each other. `buffer` is the
-/// parcel at rank 0, and empty elsewhere; it comes back full.
+/// How a parcel is cut into chunks, and its parity. Its last chunk is filled up with zeros, so that its hash is the same whether a list follows
+/// or not.
+fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option<Parity>), GroupError> {
+    let many = || GroupError::Config(format!("a parcel of {bytes} bytes has more than four billion chunks"));
+    let layout = Layout::new(with_list(bytes, 0, chunk.into()) as u64, 1, chunk).ok_or_else(many)?;
+    let parity = parity.map(|code| Parity::new(layout, code).ok_or_else(many)).transpose()?;
+    Ok((layout, parity))
+}
+
+/// The list of a parcel, as its members have it.
+enum Hashes {
+    /// They trust each other, and have none.
+    None,
+    /// It is cast before the parcel.
+    Apart(List),
+    /// It came behind the parcel before.
+    Here(List),
+}
+
+/// Broadcasts a parcel of so many bytes from rank 0. The list of the next one follows it, from a new chunk on; `next` is how long that
+/// is. `buffer` has both at rank 0, and is empty elsewhere; it comes back full.
 fn broadcast(
     team: &mut Team,
     mut buffer: Vec<u8>,
-    bytes: usize,
-    list: Option<List>,
+    (bytes, next): (usize, usize),
+    hashes: &Hashes,
     stop: &impl Fn() -> bool,
 ) -> Result<Vec<u8>, (Vec<u8>, GroupError)> {
-    let what = crate::What::Broadcast { root: 0 };
-    let mut hashes = None;
-    if let Some(List { hashes: list, hash }) = list {
-        let length = list.len();
-        let region = team.node_mut().register(list);
-        let done = team.multicast(what, region, 0..length, stop);
-        // Nothing uses it any more.
-        let list = team.node_mut().deregister(region).unwrap_or_default();
-        if let Err(error) = done {
-            return Err((buffer, error));
-        }
-        if *blake3::hash(&list).as_bytes() != hash {
-            let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
-            return Err((buffer, GroupError::Config(what)));
-        }
-        let list: Arc<[[u8; 16]]> = list.chunks_exact(16).filter_map(|hash| hash.first_chunk().copied()).collect();
-        hashes = Some(list);
-    }
-    buffer.resize(bytes, 0);
+    let list = match hashes {
+        Hashes::None => Ok(None),
+        Hashes::Here(list) => list.checked().map(Some),
+        Hashes::Apart(list) => cast_list(team, list, stop).and_then(|list| list.checked()).map(Some),
+    };
+    let list = match list {
+        Ok(list) => list,
+        Err(error) => return Err((buffer, error)),
+    };
+    let whole = with_list(bytes, next, team.node().payload() as usize);
+    buffer.resize(whole, 0);
     let region = team.node_mut().register(buffer);
-    let done = team.multicast_checked(what, region, 0..bytes, hashes, stop);
+    let done = team.multicast_checked(BROADCAST, region, 0..whole, list, stop);
+    // Nothing uses it any more.
     let buffer = team.node_mut().deregister(region).unwrap_or_default();
     match done {
         Ok(_) => Ok(buffer),
         Err(error) => Err((buffer, error)),
     }
+}
+
+/// Bytes of a parcel that is filled up to whole chunks, and of the list that follows it.
+const fn with_list(bytes: usize, next: usize, chunk: usize) -> usize {
+    bytes.next_multiple_of(chunk) + next
+}
+
+/// Casts a list by itself.
+fn cast_list(team: &mut Team, list: &List, stop: &impl Fn() -> bool) -> Result<List, GroupError> {
+    let length = list.hashes.len();
+    let region = team.node_mut().register(list.hashes.clone());
+    let done = team.multicast(BROADCAST, region, 0..length, stop);
+    // Nothing uses it any more.
+    let hashes = team.node_mut().deregister(region).unwrap_or_default();
+    done.map(|_| List { hashes, hash: list.hash })
 }

@@ -12,9 +12,11 @@ mod messages;
 mod multicast;
 mod space;
 mod team;
+mod trial;
 
 pub use error::GroupError;
 pub use messages::Prepared;
 pub use multicast::{Done, What};
 pub use space::RankSpace;
 pub use team::{Options, Team};
+pub use trial::Trial;

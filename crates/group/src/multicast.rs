@@ -5,10 +5,12 @@ use crate::team::Team;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strandway_collective::multicast::{Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, Word};
+use strandway_collective::multicast::{
+    Caster, Chains, Counts, Cutoff, Multicast, Opening, Outcome, Ranks, Recovery, Word,
+};
 use strandway_proto::application::{Action, Application, Event, Stage};
-use strandway_proto::cast::Layout;
-use strandway_proto::units::{Span, Time};
+use strandway_proto::cast::{Layout, Parity};
+use strandway_proto::units::Time;
 use strandway_proto::{HostId, Letter};
 use strandway_udp::{Completion, Incoming, Region};
 
@@ -58,6 +60,17 @@ impl Team {
         })
     }
 
+    /// The parity that a buffer which is cut like this has in this team.
+    ///
+    /// # Errors
+    /// If 32 bits cannot count all chunks.
+    pub(crate) fn parity(&self, layout: Layout) -> Result<Option<Parity>, GroupError> {
+        let Some(code) = self.options.parity else { return Ok(None) };
+        let bytes = layout.bytes();
+        let what = || format!("{bytes} bytes with parity are more than four billion chunks: take less at a time");
+        Parity::new(layout, code).map(Some).ok_or_else(|| GroupError::Config(what()))
+    }
+
     /// Broadcasts or gathers a range of a region of our node by multicast. All ranks call it alike, in the same order. When it returns,
     /// the result may be read and the buffer changed, here and everywhere. `stop` is asked now and then.
     ///
@@ -92,9 +105,10 @@ impl Team {
         let layout = self.layout(what, range.len() as u64)?;
         let task = self.task;
         self.task = self.task.wrapping_add(1);
-        let op = self.operation(what, layout, task);
+        let op = self.operation(what, layout, task)?;
+        let parity = op.parity.map(|parity| parity.code());
         let own = op.share_of(self.rank).map(|share| layout.first(share)..layout.first(share) + layout.chunks(share));
-        let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), hashes };
+        let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), parity, hashes };
         self.node.open_task(self.group, &incoming)?;
         let done = self.drive(&op, stop);
         // It is open.
@@ -103,18 +117,17 @@ impl Team {
     }
 
     /// The operation as its program knows it. Hosts are ranks.
-    fn operation(&self, what: What, layout: Layout, task: u32) -> Multicast {
+    fn operation(&self, what: What, layout: Layout, task: u32) -> Result<Multicast, GroupError> {
         let options = &self.options;
         let ranks = self.ranks();
-        let patience = Span(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
-        Multicast {
+        Ok(Multicast {
             root: match what {
                 What::Broadcast { root } => Some(root),
                 What::AllGather => None,
             },
             ranks: Ranks::new((0..ranks).map(HostId).collect()),
             layout,
-            parity: None,
+            parity: self.parity(layout)?,
             chains: Chains::new(ranks, options.chains),
             starts: vec![Time::ZERO; ranks as usize],
             group: GROUP,
@@ -130,12 +143,12 @@ impl Team {
             rate: options.rate,
             pace: Some(options.pace),
             rtt: options.rtt,
-            silent_max: (patience.0 / (options.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32,
+            silent_max: options.silent_max(),
             spare_root: self.spare_root,
-            barriers: true,
+            opening: Opening::OneBarrier,
             cutoff: Cutoff::Tuned,
             recovery: Recovery::FAST,
-        }
+        })
     }
 
     fn drive(&mut self, op: &Multicast, stop: &impl Fn() -> bool) -> Result<Done, GroupError> {
@@ -161,6 +174,7 @@ impl Team {
                         // Channels come in pairs: the second one is for answers.
                         self.node.say(self.group, channel.peer.0, letter, channel.number == op.channel + 1)?;
                     }
+                    Action::Rebuild(rebuild) => self.node.rebuild(self.group, &rebuild)?,
                     Action::Stage { stage: Stage::Complete, .. } => done.complete = began.elapsed(),
                     Action::Stage { stage: Stage::Closed, .. } => {
                         done.closed = began.elapsed();

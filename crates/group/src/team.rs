@@ -3,19 +3,16 @@
 use crate::agree::{Agreement, WORDS, Words};
 use crate::ballot::Ballots;
 use crate::error::GroupError;
+use crate::trial::{PROBE, Trial};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{CHAINS, PACE, Word};
+use strandway_proto::PathId;
+use strandway_proto::repair::Code;
 use strandway_proto::units::{Rate, Span, Time};
-use strandway_proto::{Letter, PathId};
 use strandway_udp::{Completion, Group, Membership, Node};
 
-/// The letters by which ranks try whether multicast arrives; of a kind that no program uses.
-const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
-/// How often each tree is tried, and how long apart: ours.
-const PROBES: u32 = 8;
-const PROBE_EVERY: Duration = Duration::from_millis(15);
 /// A plane is silent if it brought nothing while others brought so many chunks: ours, two full system calls.
 const SILENCE: u32 = 128;
 /// So often planes are tried: ours.
@@ -42,6 +39,8 @@ pub struct Options {
     pub rate: Rate,
     /// A round trip between two ranks, waking of either side included. Default 2 ms: a slice of the scheduler.
     pub rtt: Span,
+    /// Chunks of parity that roots cast behind those of data, from which receivers rebuild what is lost. Default none.
+    pub parity: Option<Code>,
     /// Do not try multicast: use messages.
     pub no_multicast: bool,
 }
@@ -49,6 +48,10 @@ pub struct Options {
 impl Options {
     /// The default of [`Options::port`]: from the dynamic range, ours.
     pub const PORT: u16 = 47_940;
+    /// The default of [`Options::rtt`].
+    pub const RTT: Span = Span::from_ms(2);
+    /// The default of [`Options::patience`].
+    pub const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Defaults for ranks that receive at this rate, all planes together.
     pub fn new(rate: Rate) -> Options {
@@ -56,13 +59,20 @@ impl Options {
             team: 0,
             port: Options::PORT,
             trees: 1,
-            patience: Duration::from_secs(20),
+            patience: Options::PATIENCE,
             chains: CHAINS,
             pace: PACE,
             rate,
-            rtt: Span::from_ms(2),
+            rtt: Options::RTT,
+            parity: None,
             no_multicast: false,
         }
+    }
+
+    /// How many questions in a row a rank leaves unanswered within the patience: it is asked every four round trips.
+    pub fn silent_max(&self) -> u32 {
+        let patience = Span(u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
+        (patience.0 / (self.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32
     }
 }
 
@@ -132,6 +142,7 @@ impl Team {
             ("the group port", options.port.into()),
             ("a number of trees of", options.trees.into()),
             ("a payload in bytes of", u64::from(node.payload())),
+            ("parity (65,536 k + m)", options.parity.map_or(0, |code| (code.data() << 16 | code.parity()) as u64)),
         ];
         for (i, (_, value)) in settings.iter().enumerate() {
             words[8 + 8 * i..16 + 8 * i].copy_from_slice(&value.to_be_bytes());
@@ -239,35 +250,21 @@ impl Team {
         if self.options.no_multicast {
             return Ok(0);
         }
-        let (ranks, planes) = (self.members.len(), self.members[0].len());
-        let trees = usize::from(self.options.trees);
-        let mut heard = vec![false; ranks * planes * trees];
-        let at = |rank: usize, plane: usize, tree: usize| (rank * planes + plane) * trees + tree;
-        for plane in 0..planes {
-            (0..trees).for_each(|tree| heard[at(self.rank as usize, plane, tree)] = true);
-        }
-        for _ in 0..PROBES {
-            for plane in 0..planes {
-                for tree in 0..trees {
-                    self.node.say_to_all(self.group, PathId::new(plane as u8, tree as u32), PROBE)?;
-                }
-            }
-            let next = Instant::now() + PROBE_EVERY;
+        let mut trial = Trial::new(self.rank, self.members.len(), self.members[0].len(), self.options.trees);
+        for _ in 0..Trial::ROUNDS {
+            trial.say(&mut self.node, self.group)?;
+            let next = Instant::now() + Trial::EVERY;
             while Instant::now() < next {
                 let left = next.saturating_duration_since(Instant::now());
-                match self.node.wait(left)? {
-                    Some(Completion::Word { from, path, to_all: true, letter: PROBE, .. }) => {
-                        let tree = path.entropy() as usize % trees;
-                        heard[at(from as usize, usize::from(path.port()) % planes, tree)] = true;
-                    }
+                if let Some(completion) = self.node.wait(left)?
+                    && !trial.hear(&completion)
+                {
                     // Ranks that are ahead have ended this round.
-                    Some(completion) => other(&mut self.node, completion)?,
-                    None => {}
+                    other(&mut self.node, completion)?;
                 }
             }
         }
-        let all = |plane: usize| (0..ranks).all(|rank| (0..trees).all(|tree| heard[at(rank, plane, tree)]));
-        Ok((0..planes).filter(|&plane| all(plane)).fold(0, |planes, plane| planes | 1 << plane))
+        Ok(trial.planes())
     }
 
     /// A chunk came by a plane.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Summary};
 use strandway_proto::Rate;
+use strandway_proto::repair::Code;
 use strandway_udp::copy::parts::Target;
 use strandway_udp::{Config, Node};
 use support::{cast_address, config, in_multicast_namespace, pattern, v6};
@@ -122,13 +123,14 @@ fn a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send() {
         return;
     }
     let source = tree("all");
-    for trusting in [false, true] {
+    for (trusting, parity) in [(false, None), (true, None), (false, Some(Code::mds(4, 2).expect("6 pieces")))] {
         let mut receivers: Vec<Receiver> =
             (0..3).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("all-r{i}")), Duration::ZERO)).collect();
         // One of them has a part already.
         fs::create_dir_all(receivers[1].folder.join("all-0")).expect("a folder");
         let sources = [source.join(".")];
-        let options = Options { trusting, ..options() };
+        let mut options = Options { trusting, ..options() };
+        options.team.parity = parity;
         let summary = send(&receivers, &sources, &options).expect("it works");
         assert_eq!(summary.passes, 1);
         assert!(summary.failures.is_empty() && summary.unread.is_empty(), "{summary:?}");

@@ -5,16 +5,21 @@
 //! arithmetic. Threads meet only before and after; in between they pass on signals of imported triggers. The outcome is the same [`Measurements`] that the simulator gives, so the same reports are made
 //! of it; what only a simulator can see (queues, links, events) is zero.
 
+mod casts;
 mod host;
 
+pub use casts::Copying;
+
 use crate::Experiment;
+use casts::Teams;
 use std::fmt;
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use strandway_collective::{Group, Programs};
+use strandway_collective::{Group, Multicast, Programs};
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters};
+use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
@@ -109,13 +114,14 @@ struct Shared<'a> {
     addresses: Vec<OnceLock<Vec<SocketAddrV6>>>,
     /// What the receiver of each connection of the plan gives its sender to write into.
     remotes: Vec<OnceLock<RemoteRegion>>,
-    /// Hosts that are through with opening, connecting, and all else.
-    ready: [AtomicUsize; 3],
+    /// Hosts that are through with opening, joining teams, trying planes, connecting, and all else.
+    ready: [AtomicUsize; 5],
     start: OnceLock<Instant>,
     started: Vec<AtomicU64>,
     received: Vec<AtomicU64>,
     finished: Vec<AtomicU64>,
-    /// Messages that have not arrived, and messages whose sender does not know that they have: both counted.
+    /// Messages that have not arrived, and messages whose sender does not know that they have: both counted. Ranks of multicasts count like
+    /// messages: until they have everything, and until they may go.
     left: AtomicUsize,
     /// Hosts whose programs are not done.
     undone: AtomicUsize,
@@ -125,6 +131,10 @@ struct Shared<'a> {
     /// Ends the run early: interrupted, out of time, or an error elsewhere.
     stop: AtomicBool,
     stats: Mutex<Vec<ConnectionStats>>,
+    multicasts: &'a [Multicast],
+    teams: Teams,
+    /// By collective, as in [`Measurements::tallies`].
+    tallies: Mutex<Vec<Tally>>,
     failure: Mutex<Option<WireError>>,
 }
 
@@ -162,6 +172,19 @@ impl Shared<'_> {
         self.failure.lock().is_ok_and(|failure| failure.is_some())
     }
 
+    /// Tells that a host is through with a phase in which nobody calls it, and waits until all are.
+    fn meet(&self, phase: usize) -> Result<(), WireError> {
+        let began = Instant::now();
+        self.ready[phase].fetch_add(1, Ordering::AcqRel);
+        while self.ready[phase].load(Ordering::Acquire) < self.addresses.len() {
+            if self.stops() || began.elapsed() > SETUP_TIMEOUT {
+                return Err(WireError::NotConnected);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -175,21 +198,50 @@ impl Shared<'_> {
     }
 }
 
-/// Runs the experiment's flows between real nodes. `open` makes the node of a host on that host's own thread, which it may
+/// Can real nodes run this experiment?
+///
+/// # Errors
+/// With what they cannot do, and what to do instead.
+pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
+    let plan = &experiment.plan;
+    let no = |what: String| Err(WireError::Unsupported(what));
+    if plan.profiles.len() > 1 {
+        let names: Vec<&str> = plan.profiles.iter().map(|p| p.name.as_str()).collect();
+        return no(format!(
+            "the workload uses the profiles {}: a node speaks one; run them one after the other",
+            names.join(", ")
+        ));
+    }
+    if experiment.aggregation.is_some() {
+        return Err(no_switch_programs());
+    }
+    if let Some(job) = experiment.jobs.first() {
+        return no(format!(
+            "the workload `{}` is of kind = \"fsdp\", which runs in the simulator only: write kind = \"all-gather\" or \
+             \"reduce-scatter\" for one of its operations, or use `strandway run`",
+            job.name
+        ));
+    }
+    Ok(())
+}
+
+/// Runs the experiment between real nodes. `open` makes the node of a host on that host's own thread, which it may
 /// move into another network namespace first; the profile is the experiment's. `each` is called every two milliseconds, and
-/// ends the run early by returning false.
+/// ends the run early by returning false. `copying` says what the fabric knows of the plan's multicast groups.
 ///
 /// # Errors
 /// If the plan needs what real nodes do not have, a node cannot be opened or used, or connections break.
 pub fn run(
     experiment: &Experiment,
+    copying: &Copying,
     open: impl Fn(u32) -> Result<Node, String> + Sync,
     each: impl FnMut(WireProgress, Duration) -> bool,
 ) -> Result<Measurements, WireError> {
-    run_programs(experiment, &experiment.programs(), open, each)
+    supported(experiment)?;
+    execute(experiment, &experiment.multicasts, &experiment.programs(), copying, open, each)
 }
 
-/// The same with programs of one's choice at the hosts. They use the channels of the plan.
+/// The same with programs of one's choice at the hosts. They use the channels of the plan, and cast nothing.
 ///
 /// # Errors
 /// As [`run`].
@@ -197,25 +249,25 @@ pub fn run_programs(
     experiment: &Experiment,
     programs: &Programs<'_>,
     open: impl Fn(u32) -> Result<Node, String> + Sync,
+    each: impl FnMut(WireProgress, Duration) -> bool,
+) -> Result<Measurements, WireError> {
+    supported(experiment)?;
+    execute(experiment, &[], programs, &Copying::default(), open, each)
+}
+
+fn execute(
+    experiment: &Experiment,
+    multicasts: &[Multicast],
+    programs: &Programs<'_>,
+    copying: &Copying,
+    open: impl Fn(u32) -> Result<Node, String> + Sync,
     mut each: impl FnMut(WireProgress, Duration) -> bool,
 ) -> Result<Measurements, WireError> {
     let plan = &experiment.plan;
-    if plan.profiles.len() > 1 {
-        let names: Vec<&str> = plan.profiles.iter().map(|p| p.name.as_str()).collect();
-        return Err(WireError::Unsupported(format!(
-            "the workload uses the profiles {}: a node speaks one; run them one after the other",
-            names.join(", ")
-        )));
-    }
-    if experiment.aggregation.is_some() {
-        return Err(no_switch_programs());
-    }
-    if !plan.multicast.is_empty() {
-        return Err(no_multicast());
-    }
     let hosts = plan.topology.hosts() as usize;
-    let count = plan.flows.len();
-    let stamps = || (0..count).map(|_| AtomicU64::new(0)).collect();
+    let rows = plan.flows.len();
+    let count = rows + multicasts.iter().map(|multicast| multicast.ranks.count() as usize).sum::<usize>();
+    let stamps = || (0..rows).map(|_| AtomicU64::new(0)).collect();
     let shared = Shared {
         plan,
         groups: &experiment.groups,
@@ -233,6 +285,9 @@ pub fn run_programs(
         has_mail: (0..hosts).map(|_| AtomicBool::new(false)).collect(),
         stop: AtomicBool::new(false),
         stats: Mutex::new(vec![ConnectionStats::default(); plan.connections.len()]),
+        multicasts,
+        teams: Teams::new(plan, multicasts, copying)?,
+        tallies: Mutex::new(vec![Tally::default(); programs.groups()]),
         failure: Mutex::new(None),
     };
     let (mut end, mut stopped) = (End::Finished, Time::ZERO);
@@ -266,32 +321,38 @@ pub fn run_programs(
     if let Some(error) = shared.failure.into_inner().unwrap_or(None) {
         return Err(error);
     }
-    let flows: Vec<FlowRecord> = (0..count)
+    let flows: Vec<FlowRecord> = (0..rows)
         .map(|i| FlowRecord {
             started: read_stamp(&shared.started[i]),
             received: read_stamp(&shared.received[i]),
             finished: read_stamp(&shared.finished[i]),
         })
         .collect();
-    let last = flows.iter().flat_map(|flow| [flow.finished, flow.received]).flatten().max().unwrap_or(Time::ZERO);
+    let tallies = shared.tallies.into_inner().unwrap_or_default();
+    let received = flows.iter().filter_map(|flow| flow.received).chain(tallies.iter().filter_map(|tally| tally.last));
+    let last_arrival = received.max().unwrap_or(Time::ZERO);
+    let last = flows.iter().filter_map(|flow| flow.finished).max().unwrap_or(Time::ZERO).max(last_arrival);
     let connections = shared.stats.into_inner().unwrap_or_default();
+    let [chunks, repairs, chunks_arrived, trimmed, rebuilt] = shared.teams.counted();
+    let packets = sum(&connections);
     Ok(Measurements {
         end,
         simulated: if end == End::Finished { last } else { stopped.max(last) },
-        last_arrival: flows.iter().filter_map(|flow| flow.received).max().unwrap_or(Time::ZERO),
-        packets: sum(&connections),
+        last_arrival,
+        packets: PacketCounters {
+            chunks,
+            repairs,
+            chunks_arrived,
+            rebuilt,
+            trimmed: packets.trimmed + trimmed,
+            ..packets
+        },
         flows,
+        tallies,
         connections,
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
     })
-}
-
-/// Real nodes have no groups yet.
-fn no_multicast() -> WireError {
-    WireError::Unsupported(
-        "the workload uses multicast, which runs in the simulator only: write another algorithm, or use `strandway run`".into(),
-    )
 }
 
 /// Between real nodes no switch adds.

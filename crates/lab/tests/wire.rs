@@ -1,7 +1,7 @@
 //! The same scenarios between real nodes, over loopback.
 
 use std::time::Duration;
-use strandway_lab::wire::{self, WireError};
+use strandway_lab::wire::{self, Copying, WireError};
 use strandway_lab::{Experiment, Report, Scenario};
 use strandway_udp::{Config, Node, Waiting};
 
@@ -40,7 +40,8 @@ const RING: &str = r#"
 fn a_ring_all_reduce_runs_between_real_nodes() {
     let experiment = experiment(RING);
     let measured =
-        wire::run(&experiment, open(&experiment), |_, since| since < Duration::from_secs(60)).expect("it runs");
+        wire::run(&experiment, &Copying::default(), open(&experiment), |_, since| since < Duration::from_secs(60))
+            .expect("it runs");
     assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
     let flows = &measured.flows;
     // Six steps of four ranks, each after the one before.
@@ -63,6 +64,7 @@ fn a_host_that_cannot_open_its_node_ends_the_run_with_its_reason() {
     let usual = open(&experiment);
     let outcome = wire::run(
         &experiment,
+        &Copying::default(),
         |host| if host == 2 { Err("no such namespace".into()) } else { usual(host) },
         |_, since| since < Duration::from_secs(60),
     );
@@ -89,7 +91,8 @@ fn collective(workload: &str) {
     );
     let experiment = experiment(&text);
     let measured =
-        wire::run(&experiment, open(&experiment), |_, since| since < Duration::from_secs(60)).expect("right results");
+        wire::run(&experiment, &Copying::default(), open(&experiment), |_, since| since < Duration::from_secs(60))
+            .expect("right results");
     assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
     assert!(measured.flows.iter().all(|f| f.received.is_some() && f.finished.is_some()));
 }

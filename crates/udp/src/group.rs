@@ -10,9 +10,11 @@
 
 mod body;
 mod keys;
+mod parity;
 mod team;
 
 pub(crate) use body::{ChunkHead, WordBody};
+pub use parity::parity_chunks;
 pub(crate) use team::{Chunked, Team};
 
 use crate::memory::Region;
@@ -21,6 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_proto::cast::Layout;
+use strandway_proto::repair::Code;
 
 /// A group that a node has joined. It stays a valid name for nothing once the node has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,8 +63,10 @@ pub struct Incoming {
     pub range: Range<usize>,
     /// Chunks that are there: those that others send of them are not placed. By their numbers.
     pub present: Vec<Range<u32>>,
-    /// The hash that each chunk must have, by its number: the first 16 bytes of BLAKE3. A chunk with another one counts as forged, and
-    /// is as good as lost.
+    /// The code of the parity that may come or be cast, if any.
+    pub parity: Option<Code>,
+    /// The hash that each chunk must have, by its number, those of parity behind those of data: the first 16 bytes of BLAKE3. A chunk with
+    /// another one counts as forged, and is as good as lost. Chunks beyond the end of the list are not checked.
     pub hashes: Option<Arc<[[u8; 16]]>>,
 }
 
@@ -70,10 +75,14 @@ pub struct Incoming {
 pub struct GroupCounters {
     /// Chunks that were sent, each once however many copies switches make.
     pub sent: u64,
-    /// Their payload bytes.
+    /// Those of them that went to one member.
+    pub repairs: u64,
+    /// Payload bytes of all that were sent.
     pub sent_bytes: u64,
-    /// Chunks that arrived and are placed.
+    /// Chunks that arrived for the first time: those of data are placed.
     pub placed: u64,
+    /// Chunks that were rebuilt from parity.
+    pub rebuilt: u64,
     /// Chunks that arrived and were there.
     pub duplicates: u64,
     /// Chunks of operations that are not open here, or that no operation has.

@@ -30,7 +30,7 @@ mod windows;
 pub use config::{Config, Protection, Waiting};
 pub use distance::Distance;
 pub use error::{Error, Reason};
-pub use group::{Group, GroupCounters, Incoming, Membership};
+pub use group::{Group, GroupCounters, Incoming, Membership, parity_chunks};
 pub use handshake::Secret;
 pub use memory::{KEYS_MAX, Region, RemoteRegion};
 pub use node::{Completion, Connection, Node, NodeCounters, Operation, Waker};

@@ -4,9 +4,12 @@ mod support;
 
 use std::sync::Arc;
 use std::time::Instant;
-use strandway_proto::cast::{Cast, Layout, LeftOut};
+use strandway_proto::cast::{Cast, Layout, LeftOut, Parity, Rebuild};
+use strandway_proto::repair::{Code, Pieces};
 use strandway_proto::{HostId, Letter, PathId, Rate};
-use strandway_udp::{Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region};
+use strandway_udp::{
+    Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region, parity_chunks,
+};
 use support::{PATIENCE, cast_address, config, in_multicast_namespace, pattern, v6};
 
 const TEAM: u16 = 7;
@@ -53,12 +56,32 @@ impl Ranks {
             let group = node.join(&membership).expect("a group");
             let region = node.register(if rank == 0 { all.clone() } else { vec![0; bytes] });
             let hashes = hashes.then(|| list.clone());
-            node.open_task(group, &Incoming { task: 5, layout, region, range: 0..bytes, present: Vec::new(), hashes })
-                .expect("open");
+            node.open_task(
+                group,
+                &Incoming { task: 5, layout, region, range: 0..bytes, present: Vec::new(), parity: None, hashes },
+            )
+            .expect("open");
             groups.push(group);
             regions.push(region);
         }
         Ranks { nodes, groups, regions, layout }
+    }
+
+    /// The operation 6 with the same buffers, and with parity of this code.
+    fn open_coded(&mut self, code: Code, hashes: Option<Arc<[[u8; 16]]>>) {
+        for rank in 0..self.nodes.len() {
+            let bytes = self.layout.bytes() as usize;
+            let incoming = Incoming {
+                task: 6,
+                layout: self.layout,
+                region: self.regions[rank],
+                range: 0..bytes,
+                present: Vec::new(),
+                parity: Some(code),
+                hashes: hashes.clone(),
+            };
+            self.nodes[rank].open_task(self.groups[rank], &incoming).expect("open");
+        }
     }
 
     fn cast(&self, to: HostId, first: u32, count: u32) -> Cast {
@@ -227,6 +250,70 @@ fn a_member_that_forges_chunks_is_found_out_by_hashes() {
     ranks.nodes[0].cast(ranks.groups[0], true_ones).expect("a cast");
     ranks.until(|_, ranks| ranks.counters(2).placed == chunks.into());
     assert!(ranks.bytes(2) == ranks.bytes(0));
+}
+
+#[test]
+fn what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out() {
+    if !in_multicast_namespace("what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out") {
+        return;
+    }
+    let code = Code::mds(8, 3).expect("11 pieces");
+    for hashed in [false, true] {
+        // The last chunk is short, and so is the last group.
+        let mut ranks = Ranks::new(3, 30_001, false);
+        let (layout, chunks) = (ranks.layout, ranks.layout.chunks(0));
+        let parity = Parity::new(layout, code).expect("few chunks");
+        let mut list: Vec<[u8; 16]> = Vec::new();
+        let mut add = |chunk: &[u8]| list.push(*blake3::hash(chunk).as_bytes().first_chunk().expect("32 bytes"));
+        ranks.bytes(0).chunks(layout.chunk_bytes().into()).for_each(&mut add);
+        parity_chunks(layout, parity, ranks.bytes(0), |_, chunk| add(chunk));
+        ranks.open_coded(code, hashed.then(|| list.into()));
+        let group = ranks.groups[0];
+        let coded = |cast: Cast| Cast { task: 6, ..cast };
+        if hashed {
+            // Rank 2 has zeros; the parity of them is zeros, too.
+            let forged = coded(ranks.cast(HostId(1), parity.group(0).parity.start, 1));
+            ranks.nodes[2].cast(ranks.groups[2], forged).expect("a cast");
+            ranks.until(|_, ranks| ranks.counters(1).forged == 1);
+        }
+        // Rank 1 gets neither chunk 2 nor the short one, rank 2 gets all data; both get one parity of each group.
+        for (first, count) in [(0, 2), (3, chunks - 4)] {
+            let cast = coded(ranks.cast(HostId(1), first, count));
+            ranks.nodes[0].cast(group, cast).expect("a cast");
+        }
+        let cast = coded(ranks.cast(HostId(2), 0, chunks));
+        ranks.nodes[0].cast(group, cast).expect("a cast");
+        let last = parity.group_of(chunks - 1);
+        for group in [0, last] {
+            let cast = coded(ranks.cast(HostId::group(0), parity.group(group).parity.start, 1));
+            ranks.nodes[0].cast(ranks.groups[0], cast).expect("a cast");
+        }
+        ranks.until(|_, ranks| {
+            let placed = |rank| ranks.counters(rank).placed;
+            (placed(1), placed(2)) == (u64::from(chunks - 2) + 2, u64::from(chunks) + 2)
+        });
+        assert!(ranks.bytes(1) != ranks.bytes(0) && ranks.bytes(2) == ranks.bytes(0));
+        for number in [0, last] {
+            let group = parity.group(number);
+            let present = Pieces::all(group.data.len() + 1).without(if number == 0 { 2 } else { group.data.len() - 1 });
+            let rebuild = Rebuild {
+                task: 6,
+                data: group.data.start,
+                parity: group.parity.start,
+                code: group.code(code),
+                present,
+            };
+            ranks.nodes[1].rebuild(ranks.groups[1], &rebuild).expect("enough is here");
+        }
+        assert!(ranks.bytes(1) == ranks.bytes(0), "hashed: {hashed}");
+        assert_eq!(ranks.counters(1).rebuilt, 2);
+        // What is too little, or nowhere, is refused.
+        for (task, data) in [(5, 0), (7, 0), (6, parity.numbers())] {
+            let present = Pieces::none();
+            let rebuild = Rebuild { task, data, parity: 0, code, present };
+            assert!(ranks.nodes[1].rebuild(ranks.groups[1], &rebuild).is_err(), "{task} {data}");
+        }
+    }
 }
 
 #[test]

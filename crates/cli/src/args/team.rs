@@ -5,6 +5,8 @@ use std::time::Duration;
 use strandway_collective::multicast::PACE;
 use strandway_group::Options;
 use strandway_lab::parse_span;
+use strandway_proto::cast::Parity;
+use strandway_proto::repair::Code;
 
 /// How a team of nodes multicasts.
 #[derive(Debug, ClapArgs)]
@@ -21,6 +23,9 @@ pub(crate) struct TeamArgs {
     /// The share of the rate at which multicast roots send
     #[arg(long, value_name = "SHARE", default_value_t = PACE)]
     pub(crate) pace: f64,
+    /// Cast K+M: M chunks of parity behind every K of data, such as 32+4; receivers rebuild from them what is lost
+    #[arg(long, value_name = "K+M", value_parser = Parity::read)]
+    pub(crate) parity: Option<Code>,
     /// How long to wait for others to come, and for one that is silent, such as 20s
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = patience)]
     pub(crate) patience: Duration,

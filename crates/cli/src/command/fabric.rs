@@ -20,7 +20,7 @@ use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, Copied, FOLDER, LinuxError, Options, Probed, Running, Up};
-use strandway_lab::{Report, Row, report};
+use strandway_lab::{Report, Row, report, wire};
 use strandway_proto::Rate;
 use strandway_sim::Control;
 
@@ -133,6 +133,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     // Both worlds run what is built.
     let scenario = linux::rated(&load(common)?, &options)?;
     let experiment = scenario.check()?;
+    wire::supported(&experiment).map_err(|error| Failure::Usage(format!("{}: {error}", scenario.file())))?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let fabric = linux::fabric_of(&scenario, name, &Options { rate: None, ..options })?;
     let fabric = linux::feasible(fabric);
@@ -208,11 +209,30 @@ fn agreement(rows: &[Row]) -> String {
     let (a, b) = (&simulated.report.fct_us, &wire.report.fct_us);
     let percent = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(f64::NAN, |(a, b)| (b / a - 1.0) * 100.0);
     let notes: String = wire.report.notes.iter().map(|note| format!("{note}\n")).collect();
+    let bytes = |row: &Row| row.report.links.iter().map(|link| link.bytes).sum::<u64>() as f64;
     format!(
-        "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n{notes}",
+        "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n\
+         bytes on all links: {:.3} MB in namespaces, {:.3} MB simulated, {:+.1} %\n{}{notes}",
         percent(a.mean, b.mean),
-        percent(a.max, b.max)
+        percent(a.max, b.max),
+        bytes(wire) / 1e6,
+        bytes(simulated) / 1e6,
+        percent(Some(bytes(simulated)), Some(bytes(wire))),
+        chunks(&wire.report, &simulated.report),
     )
+}
+
+/// What became of chunks in both worlds, if any were cast.
+fn chunks(wire: &Report, simulated: &Report) -> String {
+    if wire.packets.chunks == 0 {
+        return String::new();
+    }
+    let tell = |report: &Report| {
+        let p = &report.packets;
+        let cast = p.chunks - p.repairs;
+        format!("{cast} cast, {} repairs, {} rebuilt, {} arrived", p.repairs, p.rebuilt, p.chunks_arrived)
+    };
+    format!("chunks: {} in namespaces; {} simulated\n", tell(wire), tell(simulated))
 }
 
 /// Makes or ends a team, or lists all.

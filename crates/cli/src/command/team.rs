@@ -98,6 +98,7 @@ pub(super) fn options(args: &TeamArgs, config: &Config) -> Result<Options, Failu
         trees: args.trees.unwrap_or(trees),
         patience: args.patience,
         pace: args.pace,
+        parity: args.parity,
         no_multicast: args.no_multicast,
         ..Options::new(config.rate)
     })

@@ -5,12 +5,12 @@ mod chain;
 mod talk;
 mod turn;
 
-use super::Multicast;
 use super::letters::{Barrier, Word};
 use super::owed::Owed;
 use super::rebuilding::Rebuilding;
 use super::repair::{Fetching, Serving};
 use super::silence::Silence;
+use super::{Multicast, Opening};
 use std::collections::{BTreeSet, VecDeque};
 use strandway_proto::MessageId;
 use strandway_proto::application::{Action, Application, Event, Stage};
@@ -25,7 +25,7 @@ enum Phase {
     Idle,
     /// In the first barrier.
     Here,
-    /// In the second barrier: it takes chunks.
+    /// In the second barrier, if there is one: it takes chunks.
     Armed,
     /// Chunks travel, and are fetched.
     Moving,
@@ -241,8 +241,10 @@ impl<'a> Caster<'a> {
         &self.counts
     }
 
+    /// Does it take chunks?
     fn armed(&self) -> bool {
-        matches!(self.phase, Phase::Armed | Phase::Moving | Phase::Closing)
+        let here = self.op.opening == Opening::OneBarrier && self.phase == Phase::Here;
+        here || matches!(self.phase, Phase::Armed | Phase::Moving | Phase::Closing)
     }
 
     /// The rank so far ahead around the ring.
@@ -312,7 +314,7 @@ impl<'a> Caster<'a> {
                     return None;
                 }
                 self.stage(Stage::Begun);
-                Some(if self.op.barriers { Phase::Here } else { Phase::Armed })
+                Some(if self.op.opening == Opening::AtOnce { Phase::Armed } else { Phase::Here })
             }
             Phase::Here => {
                 let passed = self.pass(now, Barrier::Here);
@@ -322,7 +324,7 @@ impl<'a> Caster<'a> {
                 passed.then_some(Phase::Armed)
             }
             Phase::Armed => {
-                let ready = !self.op.barriers || self.pass(now, Barrier::Armed);
+                let ready = self.op.opening != Opening::TwoBarriers || self.pass(now, Barrier::Armed);
                 if ready {
                     self.begin_moving(now);
                 }

@@ -5,13 +5,18 @@ mod net;
 
 use net::{Ended, Test, Trouble, operation, run, with_parity};
 use proptest::prelude::*;
-use strandway_collective::multicast::{Barrier, Multicast, Order, Outcome, Recovery, Word};
+use strandway_collective::multicast::{Barrier, Multicast, Opening, Order, Outcome, Recovery, Word};
 use strandway_proto::units::Time;
 
 fn assert_closed(ended: &Ended, what: &str) {
     assert!(ended.quiet, "{what}: it does not come to an end");
     assert!(ended.outcomes.iter().flatten().all(|o| *o == Outcome::Closed), "{what}: {:?}", ended.outcomes);
     assert!(ended.wrong.is_empty(), "{what}: wrong bytes at {:?}", ended.wrong);
+}
+
+/// One barrier or two, by chance.
+fn opening(seed: u64) -> Opening {
+    if seed.is_multiple_of(2) { Opening::OneBarrier } else { Opening::TwoBarriers }
 }
 
 /// The same operation three times in a row.
@@ -55,7 +60,7 @@ proptest! {
         let root = broadcast.then_some(seed as u32 % ranks);
         let silent = Some(((0, silent), Time(since))).filter(|_| trees == 2);
         let trouble = Trouble { loss, near_root: near, late, silent, ..Trouble::default() };
-        let op = Multicast { tree_count: trees, ..operation(ranks, root, bytes, chains, recovery) };
+        let op = Multicast { tree_count: trees, opening: opening(seed), ..operation(ranks, root, bytes, chains, recovery) };
         let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
         prop_assert_eq!(ended.counts.unready, 0);
@@ -69,7 +74,7 @@ proptest! {
         let recovery = if ring { Recovery::RING } else { Recovery::FAST };
         let root = broadcast.then_some(seed as u32 % ranks);
         let trouble = Trouble { loss, near_root: near, late, ..Trouble::default() };
-        let op = with_parity(operation(ranks, root, bytes, chains, recovery), k, m);
+        let op = Multicast { opening: opening(seed), ..with_parity(operation(ranks, root, bytes, chains, recovery), k, m) };
         let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
         prop_assert_eq!(ended.counts.unready, 0);
@@ -100,7 +105,7 @@ proptest! {
         let dead = dead % ranks;
         let root = broadcast.then_some(seed as u32 % ranks);
         let trouble = Trouble { loss, near_root: loss / 2.0, death: Some((dead, Time(at))), ..Trouble::default() };
-        let ended = run(&[operation(ranks, root, bytes, chains, Recovery::FAST)], trouble, seed);
+        let ended = run(&[Multicast { opening: opening(seed), ..operation(ranks, root, bytes, chains, Recovery::FAST) }], trouble, seed);
         prop_assert!(ended.quiet, "nobody waits for ever");
         for (rank, outcome) in ended.outcomes[0].iter().enumerate().filter(|(rank, _)| *rank as u32 != dead) {
             let fine = matches!(outcome, Outcome::Closed) || *outcome == Outcome::Aborted { dead };
@@ -275,9 +280,10 @@ fn a_neighbours_word_does_not_protect_buffers_from_direct_fetches() {
 
 #[test]
 fn without_barriers_chunks_come_before_slow_ranks_are_ready() {
-    for (barriers, expected) in [(true, false), (false, true)] {
+    let all = [(Opening::TwoBarriers, false), (Opening::OneBarrier, false), (Opening::AtOnce, true)];
+    for (opening, expected) in all {
         let mut op = operation(5, Some(0), 2_000, 1, Recovery::FAST);
-        op.barriers = barriers;
+        op.opening = opening;
         op.starts[3] = Time(50_000_000);
         let ended = run(&[op], Trouble::default(), 7);
         assert_closed(&ended, "a slow rank");

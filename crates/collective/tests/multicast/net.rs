@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use strandway_collective::multicast::{
-    Caster, Chains, Counts, Cutoff, Multicast, Outcome, Ranks, Recovery, SILENT_MAX, Word,
+    Caster, Chains, Counts, Cutoff, Multicast, Opening, Outcome, Ranks, Recovery, SILENT_MAX, Word,
 };
 use strandway_erasure::{Decoder, Encoder};
 use strandway_proto::application::{Action, Application, Event};
@@ -42,7 +42,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         rtt: Span(4 * LATENCY),
         silent_max: SILENT_MAX,
         spare_root: root.is_some() && recovery.direct,
-        barriers: true,
+        opening: Opening::TwoBarriers,
         cutoff: Cutoff::Tuned,
         recovery,
     }

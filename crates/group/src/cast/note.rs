@@ -6,7 +6,7 @@ use strandway_udp::copy::parts::Reader;
 use strandway_udp::copy::{MESSAGE_MAX, Malformed, Trouble};
 
 /// The protocol's version, which both sides must have in common.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// A team that is to form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,25 @@ pub(super) struct Form {
     pub(super) patience_ms: u32,
     /// Do members trust each other? Else each buffer is preceded by hashes of its chunks.
     pub(super) trusting: bool,
+    /// Chunks of data and of parity in a group; zeros without parity.
+    pub(super) parity: [u16; 2],
     /// The addresses of all members, plane by plane.
     pub(super) members: Vec<Vec<SocketAddrV6>>,
+}
+
+/// A parcel that comes now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parcel {
+    /// Into this slot.
+    pub(super) slot: u16,
+    /// How long it is.
+    pub(super) bytes: u32,
+    /// The hash of its list of hashes; zeros where members trust each other.
+    pub(super) hash: [u8; 32],
+    /// The list came with the parcel before.
+    pub(super) listed: bool,
+    /// Bytes of the next parcel's list, which follows from the next chunk on; zero if it does not.
+    pub(super) next: u32,
 }
 
 /// A message of either side.
@@ -52,10 +69,18 @@ pub(super) enum Note {
     Heard(u32),
     /// The sender: these planes are used.
     Planes(u32),
-    /// The sender: a parcel comes now, into this slot.
-    Parcel { slot: u16, bytes: u32, hashes: [u8; 32] },
+    /// The sender: a parcel comes now.
+    Parcel(Parcel),
     /// The sender: that was all.
     Over,
+}
+
+fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed),
+    }
 }
 
 impl Form {
@@ -63,11 +88,8 @@ impl Form {
         let (rank, team, port, trees) = (reader.u32()?, reader.u16()?, reader.u16()?, reader.u16()?);
         let (secret, rate, pace, rtt_us, patience_ms) =
             (reader.array()?, reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        let trusting = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed),
-        };
+        let trusting = flag(reader)?;
+        let parity = [reader.u16()?, reader.u16()?];
         let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
         while !reader.0.is_empty() {
@@ -80,7 +102,7 @@ impl Form {
             }
             members.push(addresses);
         }
-        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, parity, members })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -90,6 +112,7 @@ impl Form {
         out.extend_from_slice(&self.rate.to_be_bytes());
         [self.pace, self.rtt_us, self.patience_ms].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(u8::from(self.trusting));
+        self.parity.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(self.members.first().map_or(0, Vec::len) as u8);
         for address in self.members.iter().flatten() {
             out.extend_from_slice(&address.ip().octets());
@@ -128,11 +151,13 @@ impl Note {
                 out.push(if matches!(self, Note::Heard(_)) { 8 } else { 9 });
                 out.extend_from_slice(&planes.to_be_bytes());
             }
-            Note::Parcel { slot, bytes, hashes } => {
+            Note::Parcel(Parcel { slot, bytes, hash, listed, next }) => {
                 out.push(10);
                 out.extend_from_slice(&slot.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
-                out.extend_from_slice(hashes);
+                out.extend_from_slice(hash);
+                out.push(u8::from(*listed));
+                out.extend_from_slice(&next.to_be_bytes());
             }
             Note::Over => out.push(11),
         }
@@ -155,7 +180,13 @@ impl Note {
             7 => Note::Try,
             8 => Note::Heard(reader.u32()?),
             9 => Note::Planes(reader.u32()?),
-            10 => Note::Parcel { slot: reader.u16()?, bytes: reader.u32()?, hashes: reader.array()? },
+            10 => Note::Parcel(Parcel {
+                slot: reader.u16()?,
+                bytes: reader.u32()?,
+                hash: reader.array()?,
+                listed: flag(&mut reader)?,
+                next: reader.u32()?,
+            }),
             11 => Note::Over,
             _ => return Err(Malformed),
         };
@@ -176,7 +207,20 @@ mod tests {
         let form = (words, more, members).prop_map(|(words, more, members)| {
             let (rank, team, port, trees, secret) = words;
             let (rate, pace, rtt_us, patience_ms, trusting) = more;
-            Note::Form(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, members })
+            Note::Form(Form {
+                rank,
+                team,
+                port,
+                trees,
+                secret,
+                rate,
+                pace,
+                rtt_us,
+                patience_ms,
+                trusting,
+                parity: [port, trees],
+                members,
+            })
         });
         prop_oneof![
             (any::<u16>(), any::<u8>(), any::<u16>()).prop_map(|(version, block_log2, slots)| Note::Hello {
@@ -192,11 +236,8 @@ mod tests {
             Just(Note::Try),
             any::<u32>().prop_map(Note::Heard),
             any::<u32>().prop_map(Note::Planes),
-            (any::<u16>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(slot, bytes, hashes)| Note::Parcel {
-                slot,
-                bytes,
-                hashes
-            }),
+            (any::<u16>(), any::<u32>(), any::<[u8; 32]>(), any::<bool>(), any::<u32>())
+                .prop_map(|(slot, bytes, hash, listed, next)| Note::Parcel(Parcel { slot, bytes, hash, listed, next })),
             Just(Note::Over),
         ]
     }

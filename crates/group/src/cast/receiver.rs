@@ -1,14 +1,15 @@
 //! The side that writes: takes one cast after the other.
 
-use super::note::{Form, Note, VERSION};
+use super::note::{Form, Note, Parcel, VERSION};
 use super::seat::Seat;
-use super::{CastError, List};
+use super::{CastError, Hashes, List, step_back, with_list};
 use crate::error::GroupError;
 use crate::team::Options;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 use strandway_proto::Span;
+use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
 use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
 use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
@@ -90,6 +91,9 @@ struct Session<'a, S> {
     /// Slots whose parcels are not on the disk.
     busy: Vec<bool>,
     trusting: bool,
+    parity: Option<Code>,
+    /// The list of the next parcel, if it came with the last one.
+    next: Option<Vec<u8>>,
     bytes: u64,
 }
 
@@ -106,6 +110,8 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             block: 0,
             busy: Vec::new(),
             trusting: false,
+            parity: None,
+            next: None,
             bytes: 0,
         }
     }
@@ -189,7 +195,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
                     return Err(CastError::Stopped);
                 }
             }
-            (Note::Parcel { slot, bytes, hashes }, true) => self.parcel(slot, bytes, &hashes)?,
+            (Note::Parcel(parcel), true) => self.parcel(&parcel)?,
             (Note::Over, true) => return Ok(true),
             _ => return Err(Malformed.into()),
         }
@@ -222,6 +228,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         let waker = self.seat.node().waker()?;
         let receiver = Receiver::of_many(target, self.block);
         let spawned = std::thread::Builder::new().name("cast".into()).spawn(move || {
+            step_back();
             work(receiver, &list, |news| {
                 // A session that has ended hears nothing more.
                 let _ = say.send(news);
@@ -265,10 +272,14 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             && form.rate >= RATE_MIN
             && (1..=1_000_000).contains(&form.pace)
             && form.rtt_us > 0;
+        let parity = match form.parity {
+            [0, 0] => None,
+            [k, m] => Some(Code::mds(k.into(), m.into()).map_err(|_| Malformed)?),
+        };
         if !sane {
             return Err(Malformed.into());
         }
-        self.trusting = form.trusting;
+        (self.trusting, self.parity) = (form.trusting, parity);
         let options = Options {
             team: form.team,
             port: form.port,
@@ -276,6 +287,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             patience: Duration::from_millis(form.patience_ms.into()),
             pace: f64::from(form.pace) / 1e6,
             rtt: Span::from_us(form.rtt_us.into()),
+            parity,
             ..Options::new(Rate(form.rate))
         };
         let membership = Membership {
@@ -291,18 +303,30 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     }
 
     /// A parcel comes.
-    fn parcel(&mut self, slot: u16, bytes: u32, hashes: &[u8; 32]) -> Result<(), CastError> {
+    fn parcel(&mut self, parcel: &Parcel) -> Result<(), CastError> {
+        let Parcel { slot, bytes, hash, listed, next } = *parcel;
         let free = self.busy.get(usize::from(slot)).is_some_and(|busy| !busy);
         if !free || u64::from(bytes) > parcel_bytes(self.block) || bytes == 0 {
             return Err(Malformed.into());
         }
-        let stop = self.stop;
+        let (stop, parity, bytes, next) = (self.stop, self.parity, bytes as usize, next as usize);
         let team = self.seat.team().ok_or(Malformed)?;
-        let list = (!self.trusting).then(|| List::promised(*hashes, bytes as usize, team.node().payload() as usize));
-        match super::broadcast(team, Vec::new(), bytes as usize, list, stop) {
-            Ok(buffer) => {
+        let chunk = team.node().payload() as u16;
+        if next > List::bytes(parcel_bytes(self.block) as usize, chunk, parity)? {
+            return Err(Malformed.into());
+        }
+        let hashes = match (self.trusting, listed) {
+            (true, _) => Hashes::None,
+            (false, true) => Hashes::Here(List { hashes: self.next.clone().ok_or(Malformed)?, hash }),
+            (false, false) => Hashes::Apart(List::promised(hash, bytes, chunk, parity)?),
+        };
+        match super::broadcast(team, Vec::new(), (bytes, next), &hashes, stop) {
+            Ok(mut buffer) => {
+                let list = with_list(bytes, next, chunk.into()) - next;
+                self.next = (next > 0).then(|| buffer.split_off(list));
+                buffer.truncate(bytes);
                 self.busy[usize::from(slot)] = true;
-                self.bytes += u64::from(bytes);
+                self.bytes += bytes as u64;
                 self.work(Work::Parcel { slot, bytes: buffer, rebuilt: 0 })
             }
             // The sender knows, too, and forms another team.

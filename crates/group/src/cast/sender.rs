@@ -1,9 +1,10 @@
 //! The side that reads: calls receivers, forms teams of those that are there, and casts to them what they lack.
 
 use super::chorus::Chorus;
-use super::note::{Form, Note, VERSION};
+use super::note::{Form, Note, Parcel, VERSION};
+use super::ready::{Ready, Step, hasher};
 use super::seat::Seat;
-use super::{CastError, Failures, List, Options};
+use super::{CastError, Failures, Hashes, Options, step_back, with_list};
 use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -447,6 +448,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     rtt_us: (team.rtt.0 / 1_000_000).max(1) as u32,
                     patience_ms: team.patience.as_millis() as u32,
                     trusting: self.options.trusting,
+                    parity: team.parity.map_or([0, 0], |code| [code.data() as u16, code.parity() as u16]),
                     members: membership.members.clone(),
                 };
                 self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
@@ -492,7 +494,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let (inbox, heard) = mpsc::channel();
         let waker = self.seat.node().waker()?;
         let sender = Sender::new(tree, (self.options.block, self.options.slots), false, orders);
+        let cut = (!self.options.trusting).then(|| (self.seat.node().payload() as u16, self.options.team.parity));
+        let (list, hashing) = hasher(list, cut, self.seat.node().waker()?)?;
         let thread = std::thread::Builder::new().name("cast".into()).spawn(move || {
+            step_back();
             let ended = sender.run(&heard, || waker.wake());
             waker.wake();
             ended
@@ -500,6 +505,8 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let thread = thread.map_err(|error| CastError::Option(format!("no thread for the disk: {error}")))?;
         let pumped = self.pump(&list, &inbox, &mut chorus, &mut members, each);
         drop((list, inbox));
+        // It ends with its channels.
+        let _ = hashing.join();
         let ended = thread.join().unwrap_or(Err(None));
         for who in chorus.members().collect::<Vec<_>>() {
             self.peers[who].failures = chorus.voice(who).map_or_else(Vec::new, |voice| voice.failures.clone());
@@ -512,17 +519,17 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     /// Moves messages and parcels until the disk thread has no more orders.
     fn pump(
         &mut self,
-        orders: &mpsc::Receiver<Order>,
+        orders: &mpsc::Receiver<Step>,
         inbox: &mpsc::Sender<(usize, Message)>,
         chorus: &mut Chorus,
         members: &mut Vec<usize>,
         each: &mut impl FnMut(&Status),
     ) -> Result<(), CastError> {
-        let mut parcels: VecDeque<(u16, Vec<u8>)> = VecDeque::new();
+        let mut parcels: VecDeque<Ready> = VecDeque::new();
         loop {
             loop {
                 match orders.try_recv() {
-                    Ok(Order::Say(message)) => {
+                    Ok(Step::Other(Order::Say(message))) => {
                         if let Ok(said) = Message::decode(&message) {
                             chorus.say(&said);
                         }
@@ -531,16 +538,16 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                             let _ = self.say(who, &Note::Copy(message.clone()));
                         });
                     }
-                    Ok(Order::Write(slot, parcel)) => parcels.push_back((slot, parcel)),
-                    Ok(Order::Heard(_)) => {}
+                    Ok(Step::Parcel(ready)) => parcels.push_back(ready?),
+                    Ok(Step::Other(Order::Write(..) | Order::Heard(_))) => {}
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
             // The disk thread wakes the node. While an operation runs, that is not heard.
             let nap = match parcels.pop_front() {
-                Some((slot, parcel)) => {
-                    self.cast(slot, parcel, chorus, inbox, members, each)?;
+                Some(parcel) => {
+                    self.cast(parcel, parcels.front_mut(), (chorus, inbox), members, each)?;
                     Duration::ZERO
                 }
                 None => LOOK,
@@ -591,20 +598,34 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         if members.is_empty() { Err(CastError::Nobody(self.reasons())) } else { Ok(()) }
     }
 
-    /// Casts a parcel to all members; a member that dies is left behind, and the others get the parcel in a team of their own.
+    /// Casts a parcel to all members, and behind it the list of the next one, if that is there. A member that dies is left behind, and
+    /// the others get the parcel in a team of their own.
     fn cast(
         &mut self,
-        slot: u16,
-        mut parcel: Vec<u8>,
-        chorus: &mut Chorus,
-        inbox: &mpsc::Sender<(usize, Message)>,
+        ready: Ready,
+        next: Option<&mut Ready>,
+        (chorus, inbox): (&mut Chorus, &mpsc::Sender<(usize, Message)>),
         members: &mut Vec<usize>,
         each: &mut impl FnMut(&Status),
     ) -> Result<(), CastError> {
-        let bytes = parcel.len();
+        let Ready { slot, bytes: mut buffer, list, listed } = ready;
+        let bytes = buffer.len();
         debug_assert!(bytes as u64 <= parcel_bytes(self.options.block));
-        let chunk = self.seat.node().payload() as usize;
-        let list = (!self.options.trusting).then(|| List::of(&parcel, chunk));
+        // Chunks of a list are not checked one by one, so that they must not have parity with chunks that are.
+        let next = next.filter(|_| self.options.team.parity.is_none());
+        let behind = next.as_ref().and_then(|next| next.list.as_ref()).map_or(&[][..], |list| &list.hashes);
+        if !behind.is_empty() {
+            let chunk = self.seat.node().payload() as usize;
+            buffer.resize(with_list(bytes, behind.len(), chunk) - behind.len(), 0);
+            buffer.extend_from_slice(behind);
+        }
+        let hash = list.as_ref().map_or([0; 32], |list| list.hash);
+        let parcel = Parcel { slot, bytes: bytes as u32, hash, listed, next: behind.len() as u32 };
+        let hashes = match list {
+            None => Hashes::None,
+            Some(list) if listed => Hashes::Here(list),
+            Some(list) => Hashes::Apart(list),
+        };
         loop {
             self.leave_behind(chorus, inbox, members)?;
             let formed = self.seat.team().is_some_and(|team| team.ranks() as usize == members.len() + 1);
@@ -612,22 +633,23 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 self.form(members, each)?;
                 continue;
             }
-            let note =
-                Note::Parcel { slot, bytes: bytes as u32, hashes: list.as_ref().map_or([0; 32], |list| list.hash) };
             members.iter().for_each(|&who| {
                 // Who is gone is found out by the team.
-                let _ = self.say(who, &note);
+                let _ = self.say(who, &Note::Parcel(parcel));
             });
             let stop = self.stop;
             let Some(team) = self.seat.team() else { continue };
-            match super::broadcast(team, parcel, bytes, list.clone(), stop) {
+            match super::broadcast(team, buffer, (bytes, parcel.next as usize), &hashes, stop) {
                 Ok(_) => {
                     self.cast_bytes += bytes as u64;
                     chorus.cast(slot, bytes as u64);
+                    if let Some(next) = next.filter(|_| parcel.next > 0) {
+                        next.listed = true;
+                    }
                     return Ok(());
                 }
                 Err((back, GroupError::Dead { rank })) => {
-                    parcel = back;
+                    buffer = back;
                     if let Some(&who) = members.get((rank as usize).wrapping_sub(1)) {
                         self.give_up(who, "it was silent for too long");
                     }

@@ -1,15 +1,16 @@
 //! A scenario's flows between the hosts of a fabric that is up, its faults included.
 
 use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
-use crate::wire::{self, WireProgress};
+use crate::wire::{self, Copying, WireProgress};
 use crate::{Experiment, NodeFile};
 use std::time::Duration;
-use strandway_fabric::Measurements;
 use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
+use strandway_fabric::{Measurements, Members};
 use strandway_namespaces::{
     folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
 };
+use strandway_proto::Rate;
 
 /// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
 /// mended afterwards. `each` hears of progress, and ends the run by returning false.
@@ -46,9 +47,14 @@ pub fn live(
         config.payload = profile.transport.mtu;
         strandway_udp::Node::bind(config).map_err(|e| e.to_string())
     };
+    let team = |group: &Members| fabric.team_of(group).ok_or_else(|| no_team(name, group));
+    let copying = Copying {
+        teams: experiment.plan.multicast.iter().map(team).collect::<Result<_, _>>()?,
+        rate_max: Rate(fabric.node_rate),
+    };
     let mut failure = None;
     let counted = status(name)?;
-    let measured = wire::run(experiment, open, |progress, since| {
+    let measured = wire::run(experiment, &copying, open, |progress, since| {
         while let Some(moment) = moments.pop_if(|moment| Duration::from_nanos(moment.at.0 / 1_000) <= since) {
             let broken = moment.broken.0.iter().fold(before.clone(), |all, &target| all.with(target));
             if let Err(error) = set_failures(name, &broken) {
@@ -80,6 +86,14 @@ fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(),
         return Ok(());
     }
     Err(other(name, fabric))
+}
+
+fn no_team(name: &str, group: &Members) -> LinuxError {
+    let hosts: Vec<String> = group.hosts().iter().map(|host| format!("h{}", host.0)).collect();
+    LinuxError(format!(
+        "the switches of fabric `{name}` do not copy for the hosts {}: take it down first (strandway fabric down --name {name})",
+        hosts.join(",")
+    ))
 }
 
 fn other(name: &str, fabric: &LinuxFabric) -> LinuxError {

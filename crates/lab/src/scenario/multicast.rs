@@ -4,7 +4,7 @@ use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use crate::alone::Alone;
 use crate::reader::Section;
-use strandway_collective::multicast::{CHAINS, Chains, Cutoff, Multicast, PACE, Ranks, Recovery, SILENT_MAX};
+use strandway_collective::multicast::{CHAINS, Chains, Cutoff, Multicast, Opening, PACE, Ranks, Recovery, SILENT_MAX};
 use strandway_collective::{BroadcastTree, Collective};
 use strandway_fabric::Members;
 use strandway_fabric::multicast::Tree;
@@ -57,13 +57,11 @@ pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
 /// Reads a code such as `32+4`: chunks of data in a group, and chunks of parity.
 fn read_parity(section: &Section<'_>) -> Option<Code> {
     let text = section.text("parity")?;
-    let numbers = text.split_once('+').and_then(|(k, m)| Some((k.trim().parse().ok()?, m.trim().parse().ok()?)));
-    match numbers.map(|(k, m)| Code::mds(k, m)) {
-        Some(Ok(code)) => return Some(code),
-        Some(Err(error)) => section.wrong("parity", error.to_string(), "write, say, \"32+4\""),
-        None => section.wrong("parity", "is no code", "write, say, \"32+4\" for 4 chunks of parity per 32 of data"),
+    let code = Parity::read(&text);
+    if let Err(what) = &code {
+        section.wrong("parity", what.clone(), "write, say, \"32+4\" for 4 chunks of parity per 32 of data");
     }
-    None
+    code.ok()
 }
 
 /// Reads how a broadcast is done: by a tree of messages, or by multicast from this rank.
@@ -176,7 +174,7 @@ impl Maker<'_> {
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),
             silent_max: SILENT_MAX,
             spare_root: false,
-            barriers: true,
+            opening: Opening::TwoBarriers,
             cutoff: written.cutoff,
             recovery: written.recovery,
         };

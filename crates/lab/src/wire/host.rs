@@ -1,12 +1,13 @@
 //! One host of a run on the wire: its node, its connections, its program.
 
+use super::casts::Casting;
 use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, stamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use strandway_collective::{AnyApplication, Group, Rank};
+use strandway_collective::{AnyApplication, Group, Programs, Rank};
 use strandway_fabric::plan::{FlowPlan, Start};
 use strandway_group::RankSpace;
 use strandway_proto::application::{Action, Application, Channel, Event};
@@ -28,6 +29,10 @@ struct Host<'a> {
     program: AnyApplication<'a>,
     /// The ranks of collectives that it has.
     ranks: Vec<RankSpace>,
+    /// Its part in multicasts.
+    casting: Casting<'a>,
+    /// The planes whose ports work, as the program knows them; one bit each.
+    up: u32,
     /// What flows are read from; the longest one's bytes.
     outbox: Region,
     /// The plan's connections that begin here, and the node's for each.
@@ -46,28 +51,52 @@ struct Host<'a> {
 /// A host's whole life, on its own thread.
 pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Result<Node, String> + Sync)) {
     let opened = open(host.0).map_err(|what| WireError::Open { host: host.0, what });
-    match opened.and_then(|node| Host::new(shared, host, node)) {
-        Ok(mut host) => {
-            // A node that goes says goodbye: the reason must be known before its peers hear of that.
-            if let Err(error) = host.live() {
-                shared.fail(error);
-            }
-        }
-        Err(error) => shared.fail(error),
+    let (node, casting, early) = match opened.and_then(|node| prepare(shared, host, node)) {
+        Ok(prepared) => prepared,
+        Err(error) => return shared.fail(error),
+    };
+    let multicasts = shared.teams.operations(shared.multicasts, node.chunk_overhead());
+    let own = Programs::new(shared.plan, shared.groups).with_multicasts(&multicasts);
+    let program = if multicasts.is_empty() { shared.programs.at(host) } else { own.at(host) };
+    let mut host = Host::new(shared, host, node, casting, program);
+    // A node that goes says goodbye: the reason must be known before its peers hear of that.
+    if let Err(error) = host.live(early) {
+        shared.fail(error);
     }
 }
 
+/// Tells the node's addresses, joins the host's teams, and finds out which planes carry multicast. Returns what completed meanwhile, too.
+fn prepare<'a>(
+    shared: &'a Shared<'a>,
+    host: HostId,
+    mut node: Node,
+) -> Result<(Node, Casting<'a>, Vec<Completion>), WireError> {
+    let wrong = |error| WireError::Node { host: host.0, error };
+    let addresses: Vec<SocketAddrV6> = node
+        .addresses()
+        .map_err(wrong)?
+        .into_iter()
+        .filter_map(|address| if let SocketAddr::V6(v6) = address { Some(v6) } else { None })
+        .collect();
+    // Nobody else fills this slot.
+    let _ = shared.addresses[host.0 as usize].set(addresses);
+    shared.meet(0)?;
+    let casting = Casting::join(shared, host, &mut node).map_err(wrong)?;
+    // Everybody listens before anybody tries.
+    shared.meet(1)?;
+    let early = casting.try_planes(&mut node).map_err(wrong)?;
+    shared.meet(2)?;
+    Ok((node, casting, early))
+}
+
 impl<'a> Host<'a> {
-    fn new(shared: &'a Shared<'a>, host: HostId, mut node: Node) -> Result<Host<'a>, WireError> {
-        let wrong = |error| WireError::Node { host: host.0, error };
-        let addresses: Vec<SocketAddrV6> = node
-            .addresses()
-            .map_err(wrong)?
-            .into_iter()
-            .filter_map(|address| if let SocketAddr::V6(v6) = address { Some(v6) } else { None })
-            .collect();
-        // Nobody else fills this slot.
-        let _ = shared.addresses[host.0 as usize].set(addresses);
+    fn new(
+        shared: &'a Shared<'a>,
+        host: HostId,
+        mut node: Node,
+        casting: Casting<'a>,
+        program: AnyApplication<'a>,
+    ) -> Host<'a> {
         let mine = |f: &FlowPlan| shared.plan.connections[f.connection as usize].source == host;
         let of_flows = |f: &FlowPlan| f.start != Start::Program && mine(f);
         let longest = shared.plan.flows.iter().filter(|f| of_flows(f)).map(|f| f.bytes).max().unwrap_or(0);
@@ -76,12 +105,14 @@ impl<'a> Host<'a> {
         let ranks = shared.groups.iter().filter_map(placed).map(|(group, rank)| RankSpace::new(&mut node, group, rank));
         let ranks = ranks.collect();
         let outbox = node.register(vec![0x5a; longest as usize]);
-        Ok(Host {
+        Host {
             shared,
             host,
             node,
-            program: shared.programs.at(host),
+            program,
             ranks,
+            casting,
+            up: u32::MAX,
             outbox,
             ours: HashMap::new(),
             theirs: HashMap::new(),
@@ -89,18 +120,20 @@ impl<'a> Host<'a> {
             signals: BinaryHeap::new(),
             stuck: VecDeque::new(),
             posted: HashMap::new(),
-        })
+        }
     }
 
     fn wrong(&self, error: Error) -> WireError {
         WireError::Node { host: self.host.0, error }
     }
 
-    fn live(&mut self) -> Result<(), WireError> {
+    fn live(&mut self, early: Vec<Completion>) -> Result<(), WireError> {
         let shared = self.shared;
         let hosts = shared.addresses.len();
         let began = Instant::now();
-        self.meet(0, began, hosts)?;
+        for completion in early {
+            self.take(completion)?;
+        }
         for (i, connection) in shared.plan.connections.iter().enumerate() {
             if connection.source == self.host {
                 self.call(i as u32)?;
@@ -110,12 +143,12 @@ impl<'a> Host<'a> {
         while !remotes(self) {
             self.setup_turn(began)?;
         }
-        self.meet(1, began, hosts)?;
+        self.meet(began)?;
         shared.start.get_or_init(Instant::now);
         let mut done = false;
         while !shared.is_over() && !shared.stops() {
             self.turn()?;
-            if !done && self.program.is_done() {
+            if !done && (self.program.is_done() || self.casting.gave_up(shared.now())) {
                 done = true;
                 shared.undone.fetch_sub(1, Ordering::AcqRel);
             }
@@ -129,9 +162,10 @@ impl<'a> Host<'a> {
             stats[i as usize] += counted;
         }
         drop(stats);
+        self.casting.count(&self.node).map_err(|e| self.wrong(e))?;
         // A node that goes says goodbye, and others would lose their counters.
-        shared.ready[2].fetch_add(1, Ordering::AcqRel);
-        while shared.ready[2].load(Ordering::Acquire) < hosts && !shared.failed() {
+        shared.ready[4].fetch_add(1, Ordering::AcqRel);
+        while shared.ready[4].load(Ordering::Acquire) < hosts && !shared.failed() {
             self.node.wait(Duration::from_millis(1)).map_err(|e| self.wrong(e))?;
         }
         Ok(())
@@ -151,10 +185,10 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Tells that this phase is over here, and goes on as a node until it is over everywhere.
-    fn meet(&mut self, phase: usize, began: Instant, hosts: usize) -> Result<(), WireError> {
-        self.shared.ready[phase].fetch_add(1, Ordering::AcqRel);
-        while self.shared.ready[phase].load(Ordering::Acquire) < hosts {
+    /// Tells that connections are set up here, and goes on as a node until they are everywhere.
+    fn meet(&mut self, began: Instant) -> Result<(), WireError> {
+        self.shared.ready[3].fetch_add(1, Ordering::AcqRel);
+        while self.shared.ready[3].load(Ordering::Acquire) < self.shared.addresses.len() {
             self.setup_turn(began)?;
         }
         Ok(())
@@ -177,6 +211,11 @@ impl<'a> Host<'a> {
             self.signals.extend(mail.drain(..).map(Reverse));
         }
         let now = self.shared.now();
+        let up = self.node.planes_up();
+        if up != self.up {
+            self.up = up;
+            self.tell(now, &Event::Ports { up })?;
+        }
         while let Some(&Reverse((at, order, word))) = self.signals.peek()
             && at <= now
         {
@@ -218,13 +257,20 @@ impl<'a> Host<'a> {
                 }
                 Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
                 Action::Letter { channel, letter } => {
-                    if let Some(&connection) = self.ours.get(&channel.number) {
+                    let of_group = self.casting.say(&mut self.node, channel.number, channel.peer, letter);
+                    if !of_group.map_err(|e| self.wrong(e))?
+                        && let Some(&connection) = self.ours.get(&channel.number)
+                    {
                         self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
                     }
                 }
-                // Channels of the plan stay open, and measurements are of rows.
-                Action::Close { .. } | Action::Stage { .. } => {}
-                Action::Cast(_) | Action::Rebuild(_) => return Err(super::no_multicast()),
+                // Channels of the plan stay open.
+                Action::Close { .. } => {}
+                Action::Stage { message, stage } => self.casting.note(&mut self.node, message, stage, now)?,
+                Action::Cast(cast) => self.casting.cast(&mut self.node, cast).map_err(|e| self.wrong(e))?,
+                Action::Rebuild(rebuild) => {
+                    self.casting.rebuild(&mut self.node, &rebuild).map_err(|e| self.wrong(e))?;
+                }
                 Action::Fragment(_) => return Err(super::no_switch_programs()),
             }
         }
@@ -325,8 +371,11 @@ impl<'a> Host<'a> {
             }
             // Of partial completion, which carries no workload.
             Completion::Injected { .. } | Completion::Whole { .. } => {}
-            // Of groups.
-            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
+            Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
+                if let Some(event) = self.casting.event(&completion) {
+                    self.tell(self.shared.now(), &event)?;
+                }
+            }
         }
         Ok(())
     }

@@ -63,6 +63,16 @@ impl Parity {
         Some(Parity { layout, code, groups })
     }
 
+    /// Reads a code such as `32+4`: 4 chunks of parity for each 32 of data.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn read(text: &str) -> Result<Code, String> {
+        let numbers = text.split_once('+').and_then(|(k, m)| Some((k.trim().parse().ok()?, m.trim().parse().ok()?)));
+        let (k, m) = numbers.ok_or("is no code")?;
+        Code::mds(k, m).map_err(|error| error.to_string())
+    }
+
     /// The code of a group that is not the last one of its share.
     pub const fn code(&self) -> Code {
         self.code

@@ -165,13 +165,8 @@ impl Slice<'_> {
             }
             Stage::Complete | Stage::Chained | Stage::Aborted { .. } => now,
         };
-        let Some(tally) = self.tally_of(message) else { return };
-        match stage {
-            Stage::Begun => tally.start(Time(now)),
-            Stage::Complete => tally.receive(Time(now)),
-            Stage::Closed => tally.finish(message.0, Time(since), Time(now)),
-            Stage::Aborted { dead } => tally.abort(dead),
-            Stage::Chained => tally.chained += 1,
+        if let Some(tally) = self.tally_of(message) {
+            tally.note(message.0, stage, Time(since), Time(now));
         }
     }
 

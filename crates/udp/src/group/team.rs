@@ -1,5 +1,6 @@
 //! One member's side of a team: keys, sockets, operations, and what waits to leave.
 
+use super::parity::Coding;
 use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
 use crate::config::{Config, Protection};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_fabric::multicast::GroupAddress;
-use strandway_proto::cast::{Asked, Cast, Casts, Layout};
+use strandway_proto::cast::{Asked, Cast, Casts, Layout, Parity, Rebuild};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::partial::{Inserted, Progress};
 use strandway_proto::{Event, HostId, Letter, Packet, PathId, Span, Time};
@@ -31,7 +32,26 @@ struct Task {
     place: Place,
     layout: Layout,
     present: Progress,
+    coding: Option<Box<Coding>>,
     hashes: Option<Arc<[[u8; 16]]>>,
+}
+
+impl Task {
+    /// Is this chunk here, of data or of parity?
+    fn has(&self, chunk: u32) -> bool {
+        self.present.has_packet(chunk) || self.coding.as_ref().is_some_and(|coding| coding.has(chunk))
+    }
+
+    /// Numbers of chunks in all, data and parity.
+    fn numbers(&self) -> u32 {
+        self.coding.as_ref().map_or(self.layout.numbers(), |coding| coding.numbers())
+    }
+
+    /// Do a chunk's contents have the hash that they must have?
+    fn is_right(&self, chunk: u32, payload: &[u8]) -> bool {
+        let hash = self.hashes.as_ref().and_then(|hashes| hashes.get(chunk as usize));
+        hash.is_none_or(|hash| *hash == blake3::hash(payload).as_bytes()[..16])
+    }
 }
 
 /// A member's side of a team.
@@ -149,10 +169,20 @@ impl Team {
                 layout.bytes()
             ));
         }
+        let coding = match incoming.parity.map(|code| Parity::new(layout, code)) {
+            Some(None) => {
+                return wrong(format!(
+                    "operation {}: data and parity are more than four billion chunks",
+                    incoming.task
+                ));
+            }
+            parity => parity.flatten().map(|parity| Box::new(Coding::new(layout, parity))),
+        };
+        let numbers = coding.as_ref().map_or(layout.numbers(), |coding| coding.numbers());
         if let Some(hashes) = &incoming.hashes
-            && hashes.len() != layout.numbers() as usize
+            && hashes.len() > numbers as usize
         {
-            let (hashes, chunks) = (hashes.len(), layout.numbers());
+            let (hashes, chunks) = (hashes.len(), numbers);
             return wrong(format!("operation {}: {hashes} hashes for {chunks} chunks", incoming.task));
         }
         if self.tasks.contains_key(&incoming.task) {
@@ -163,7 +193,17 @@ impl Team {
             present.insert(chunk);
         });
         memory.hold(place);
-        self.tasks.insert(incoming.task, Task { place, layout, present, hashes: incoming.hashes.clone() });
+        let hashes = incoming.hashes.clone();
+        self.tasks.insert(incoming.task, Task { place, layout, present, coding, hashes });
+        Ok(())
+    }
+
+    /// Rebuilds chunks of an operation from parity that is here.
+    pub(crate) fn rebuild(&mut self, rebuild: &Rebuild, memory: &mut Memory) -> Result<(), Error> {
+        let task = self.tasks.get_mut(&rebuild.task).ok_or(Error::NoGroup)?;
+        let coding = task.coding.as_mut().ok_or(Error::NoGroup)?;
+        coding.rebuild(rebuild, memory.bytes_at(task.place), &mut task.present)?;
+        self.counters.rebuilt += rebuild.missing().count() as u64;
         Ok(())
     }
 
@@ -186,9 +226,8 @@ impl Team {
     /// Chunks are to leave.
     pub(crate) fn cast(&mut self, cast: Cast) -> Result<(), Error> {
         let known = cast.to.as_group().is_some() || (cast.to.0 as usize) < self.members.len();
-        let layout = self.tasks.get(&cast.task).map(|task| task.layout);
-        let there = layout
-            .is_some_and(|l| cast.count > 0 && u64::from(cast.first) + u64::from(cast.count) <= l.numbers().into());
+        let numbers = self.tasks.get(&cast.task).map_or(0, Task::numbers);
+        let there = cast.count > 0 && u64::from(cast.first) + u64::from(cast.count) <= numbers.into();
         if !known || !there {
             let end = u64::from(cast.first) + u64::from(cast.count);
             return Err(Error::Config(format!(
@@ -290,9 +329,16 @@ impl Team {
 
     fn send_chunk(&mut self, packet: &Packet, routes: &Routes, memory: &Memory, planes: &mut [Plane]) {
         let Header::Chunk(chunk) = packet.header else { return };
-        let Some(task) = self.tasks.get(&chunk.task) else { return };
-        let Some((offset, length)) = task.layout.place(chunk.chunk) else { return };
-        let payload = memory.read(task.place, offset, length.into());
+        let sealed = self.sealed(Kind::Chunk, packet.path);
+        let Some(task) = self.tasks.get_mut(&chunk.task) else { return };
+        let payload = match (task.layout.place(chunk.chunk), &mut task.coding) {
+            (Some((offset, length)), _) => memory.read(task.place, offset, length.into()),
+            (None, Some(coding)) if coding.is_parity(chunk.chunk) => {
+                coding.make(chunk.chunk, memory.read_all(task.place))
+            }
+            (None, _) => return,
+        };
+        let length = payload.len() as u16;
         let plane = packet.path.port();
         let (to, source) = match packet.destination.as_group() {
             Some(_) => {
@@ -309,8 +355,8 @@ impl Team {
             to_all: packet.destination.as_group().is_some(),
         };
         self.counters.sent += 1;
+        self.counters.repairs += u64::from(!head.to_all);
         self.counters.sent_bytes += payload.len() as u64;
-        let sealed = self.sealed(Kind::Chunk, packet.path);
         let size = HEADER + ChunkHead::BYTES + payload.len() + self.sealer.tag_bytes();
         let sealer = &mut self.sealer;
         let destination = Destination { to, source, owner: Owner::Nobody };
@@ -338,7 +384,7 @@ impl Team {
         }
         self.counters.marked += u64::from(arrival.is_marked());
         if let Some(head) = self.cut(from, arrival, sealed, datagram) {
-            let wanted = self.tasks.get(&head.task).is_some_and(|task| !task.present.has_packet(head.chunk));
+            let wanted = self.tasks.get(&head.task).is_some_and(|task| !task.has(head.chunk));
             self.counters.trimmed += 1;
             return if wanted { Chunked::Chunk(head, true) } else { Chunked::Nothing };
         }
@@ -378,25 +424,33 @@ impl Team {
             self.counters.strays += 1;
             return Chunked::Nothing;
         };
-        let place = task.layout.place(head.chunk);
-        let place = place.filter(|&(_, length)| length == head.length && usize::from(length) == payload.len());
-        let Some(place) = place.and_then(|(offset, length)| task.place.part(offset, length.into())) else {
+        let whole = usize::from(head.length) == payload.len();
+        let parity = task.coding.as_ref().is_some_and(|coding| coding.is_parity(head.chunk));
+        let length = match parity {
+            true => Some(task.layout.chunk_bytes()),
+            false => task.layout.place(head.chunk).map(|(_, length)| length),
+        };
+        if !whole || length != Some(head.length) {
             self.counters.strays += 1;
             return Chunked::Nothing;
-        };
-        if task.present.has_packet(head.chunk) {
+        }
+        if task.has(head.chunk) {
             self.counters.duplicates += 1;
             return Chunked::Chunk(*head, false);
         }
-        if let Some(hashes) = &task.hashes
-            && hashes[head.chunk as usize] != blake3::hash(payload).as_bytes()[..16]
-        {
+        if !task.is_right(head.chunk, payload) {
             self.counters.forged += 1;
             return Chunked::Nothing;
         }
-        let inserted = task.present.insert(head.chunk);
-        debug_assert!(inserted != Inserted::Duplicate, "it was looked up above");
-        memory.write(place, payload);
+        if let Some(coding) = task.coding.as_mut().filter(|_| parity) {
+            coding.keep(head.chunk, payload, &task.present);
+        } else if let Some(place) =
+            task.layout.place(head.chunk).and_then(|(offset, length)| task.place.part(offset, length.into()))
+        {
+            let inserted = task.present.insert(head.chunk);
+            debug_assert!(inserted != Inserted::Duplicate, "it was looked up above");
+            memory.write(place, payload);
+        }
         self.counters.placed += 1;
         Chunked::Chunk(*head, false)
     }

@@ -6,7 +6,7 @@ use crate::frame::Sealed;
 use crate::group::{ChunkHead, Chunked, Group, GroupCounters, Incoming, Membership, Team};
 use crate::socket::{Arrival, Inbox, Udp};
 use std::collections::HashMap;
-use strandway_proto::cast::Cast;
+use strandway_proto::cast::{Cast, Rebuild};
 use strandway_proto::{Letter, PathId, Time};
 
 /// Receiving calls per socket of a group and turn at the most: ours, as for planes.
@@ -111,6 +111,14 @@ impl Node {
     pub fn close_task(&mut self, group: Group, task: u32) -> Result<(), Error> {
         let closed = self.groups.team_mut(group)?.close(task, &mut self.memory);
         if closed { Ok(()) } else { Err(Error::NoGroup) }
+    }
+
+    /// Rebuilds chunks of an open operation from others of their group and from parity that has come.
+    ///
+    /// # Errors
+    /// If there is no such group or operation, or too little is here.
+    pub fn rebuild(&mut self, group: Group, rebuild: &Rebuild) -> Result<(), Error> {
+        self.groups.team_mut(group)?.rebuild(rebuild, &mut self.memory)
     }
 
     /// Sends chunks of an open operation to all members ([`Cast::to`] is a group), or to one (its rank as a host's number), behind

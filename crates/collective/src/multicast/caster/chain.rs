@@ -20,6 +20,14 @@ impl Caster<'_> {
         self.stage(Stage::Chained);
         let planes = self.op.planes & !self.up;
         self.say(self.behind(1), Word::Deaf { planes });
+        // Where one barrier is enough, chunks may have come before this rank knew of the chain.
+        let shares = (0..self.op.layout.shares()).filter(|&share| self.op.root_of(share) != self.rank);
+        let chunks = shares.flat_map(|share| {
+            let first = self.op.layout.first(share);
+            first..first + self.op.layout.chunks(share)
+        });
+        let here: Vec<u32> = chunks.filter(|&chunk| self.progress.has_packet(chunk)).collect();
+        here.into_iter().for_each(|chunk| self.pass_on(chunk));
     }
 
     /// Does the operation end with a barrier? In a chain the next rank fetches from this one, and last words go the other way.

@@ -1,6 +1,7 @@
 //! What a rank says to others: answers to those who ask, questions to those it waits for, and the word of a death.
 
 use super::{Caster, Phase, Probe, Turn};
+use crate::multicast::Opening;
 use crate::multicast::letters::{Barrier, Run, Word};
 use crate::multicast::owed::Due;
 use crate::multicast::repair::Given;
@@ -138,7 +139,7 @@ impl Caster<'_> {
     fn awaited(&self) -> Option<u32> {
         let barrier = match self.phase {
             Phase::Here => Barrier::Here,
-            Phase::Armed if self.op.barriers => Barrier::Armed,
+            Phase::Armed if self.op.opening == Opening::TwoBarriers => Barrier::Armed,
             Phase::Closing if self.has_close() => Barrier::Close,
             Phase::Closing if !self.fin => return Some(self.behind(1)),
             Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),

@@ -1,0 +1,58 @@
+//! Parcels that wait to be cast, each with the list of its hashes, which a thread of its own makes.
+
+use super::{CastError, List, step_back};
+use crate::error::GroupError;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use strandway_proto::repair::Code;
+use strandway_udp::Waker;
+use strandway_udp::copy::parts::Order;
+
+/// A parcel that is to be cast.
+pub(super) struct Ready {
+    /// Its slot.
+    pub(super) slot: u16,
+    pub(super) bytes: Vec<u8>,
+    /// The list of its hashes; none where members trust each other.
+    pub(super) list: Option<List>,
+    /// The receivers have the list: it came with the parcel before.
+    pub(super) listed: bool,
+}
+
+/// What the disk thread wants.
+pub(super) enum Step {
+    /// A parcel is to be cast.
+    Parcel(Result<Ready, GroupError>),
+    /// Anything else.
+    Other(Order),
+}
+
+/// Passes orders on, parcels with the lists of their hashes: of chunks of so many bytes, and of their parity. Without `cut` there are no lists. Wakes
+/// the node at each. The thread ends with either channel.
+pub(super) fn hasher(
+    orders: mpsc::Receiver<Order>,
+    cut: Option<(u16, Option<Code>)>,
+    waker: Waker,
+) -> Result<(mpsc::Receiver<Step>, JoinHandle<()>), CastError> {
+    let (steps, out) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("hashes".into()).spawn(move || {
+        step_back();
+        for order in orders {
+            let step = match order {
+                Order::Write(slot, bytes) => {
+                    let list = cut.map(|(chunk, parity)| List::of(&bytes, chunk, parity)).transpose();
+                    Step::Parcel(list.map(|list| Ready { slot, bytes, list, listed: false }))
+                }
+                other => Step::Other(other),
+            };
+            if steps.send(step).is_err() {
+                break;
+            }
+            waker.wake();
+        }
+        drop(steps);
+        waker.wake();
+    });
+    let thread = thread.map_err(|error| CastError::Option(format!("no thread for hashes: {error}")))?;
+    Ok((out, thread))
+}

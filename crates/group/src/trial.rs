@@ -1,0 +1,80 @@
+//! Tries by which planes multicast arrives: every member sends letters along each tree, and notes whom it hears.
+
+use std::time::Duration;
+use strandway_proto::{Letter, PathId};
+use strandway_udp::{Completion, Error, Group, Node};
+
+/// The letters of a trial; of a kind that no program uses.
+pub(crate) const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
+
+/// One member's part of a trial. Say ([`Trial::say`]) [`Trial::ROUNDS`] times, [`Trial::EVERY`] apart, and show it all completions
+/// ([`Trial::hear`]).
+#[derive(Clone, Debug)]
+pub struct Trial {
+    planes: usize,
+    trees: usize,
+    /// By member, plane and tree.
+    heard: Vec<bool>,
+}
+
+impl Trial {
+    /// How often each tree is tried: ours.
+    pub const ROUNDS: u32 = 8;
+    /// How far apart: ours.
+    pub const EVERY: Duration = Duration::from_millis(15);
+
+    /// The trial of the member `rank` of a team, which has so many members, planes, and trees of each plane.
+    pub fn new(rank: u32, members: usize, planes: usize, trees: u16) -> Trial {
+        let trees = usize::from(trees);
+        let own = rank as usize * planes * trees..(rank as usize + 1) * planes * trees;
+        let heard = (0..members * planes * trees).map(|at| own.contains(&at)).collect();
+        Trial { planes, trees, heard }
+    }
+
+    /// Sends a letter along each tree of each plane.
+    ///
+    /// # Errors
+    /// If the node is not in the group.
+    pub fn say(&self, node: &mut Node, group: Group) -> Result<(), Error> {
+        for plane in 0..self.planes {
+            for tree in 0..self.trees {
+                node.say_to_all(group, PathId::new(plane as u8, tree as u32), PROBE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a completion of the team's group. False if it is not of a trial.
+    pub fn hear(&mut self, completion: &Completion) -> bool {
+        let Completion::Word { from, path, to_all: true, letter: PROBE, .. } = *completion else { return false };
+        let (plane, tree) = (usize::from(path.port()), path.entropy() as usize % self.trees.max(1));
+        if let Some(heard) = self.heard.get_mut((from as usize * self.planes + plane) * self.trees + tree) {
+            *heard = true;
+        }
+        true
+    }
+
+    /// The planes by which every other member was heard on every tree, one bit each.
+    pub fn planes(&self) -> u32 {
+        let members = self.heard.chunks(self.planes * self.trees);
+        let all = |plane: usize| {
+            members.clone().all(|heard| heard[plane * self.trees..(plane + 1) * self.trees].iter().all(|&heard| heard))
+        };
+        (0..self.planes).filter(|&plane| all(plane)).fold(0, |planes, plane| planes | 1 << plane)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_counts_once_everybody_was_heard_on_all_of_its_trees() {
+        let mut trial = Trial::new(1, 2, 2, 2);
+        assert_eq!(trial.planes(), 0);
+        [0, 1, 3].into_iter().for_each(|at| trial.heard[at] = true);
+        assert_eq!(trial.planes(), 0b01);
+        trial.heard[2] = true;
+        assert_eq!(trial.planes(), 0b11);
+    }
+}

@@ -1,0 +1,356 @@
+//! The multicasts of a run between real nodes: teams, their planes, the memory of operations, and what is counted.
+//!
+//! Hosts with the same members form one team, whatever operations they run. Each operation is the one that the simulator runs, with the
+//! times and headers of real nodes ([`Teams::operations`]).
+
+use super::{Shared, WireError};
+use std::net::SocketAddrV6;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+use strandway_collective::Multicast;
+use strandway_collective::multicast::{Opening, PACE, Ranks};
+use strandway_fabric::Plan;
+use strandway_fabric::multicast::{GroupAddress, Tree};
+use strandway_group::{Options, Trial};
+use strandway_proto::application::{Event, Stage};
+use strandway_proto::cast::{Cast, Rebuild};
+use strandway_proto::units::{Rate, Time};
+use strandway_proto::{HostId, Letter, MessageId};
+use strandway_udp::{Completion, Error, Group, Incoming, Membership, Node, Region};
+
+/// A host that has given an operation up stays for so many round trips, so that others hear of it: ours.
+const LINGER: u64 = 20;
+
+/// What a fabric says of multicast. The default suits nodes that share a host.
+#[derive(Clone, Debug)]
+pub struct Copying {
+    /// The team as which switches know the members of each group of the plan; empty to count the groups.
+    pub teams: Vec<u16>,
+    /// The rate at which a host receives at the most, all planes together.
+    pub rate_max: Rate,
+}
+
+impl Default for Copying {
+    fn default() -> Copying {
+        Copying { teams: Vec::new(), rate_max: Rate(u64::MAX) }
+    }
+}
+
+/// A team of the run.
+struct Team {
+    number: u16,
+    /// Its members in the order of their hosts: their ranks in the team.
+    members: Ranks,
+    secret: [u8; 32],
+    /// The planes by which all members have heard each other, one bit each.
+    planes: AtomicU32,
+}
+
+/// All teams of a run.
+pub(super) struct Teams {
+    teams: Vec<Team>,
+    /// By multicast: its team.
+    of: Vec<usize>,
+    trees: u16,
+    rate_max: Rate,
+    /// Chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    counted: [AtomicU64; 5],
+}
+
+impl Teams {
+    /// The teams of these operations.
+    pub(super) fn new(plan: &Plan, multicasts: &[Multicast], copying: &Copying) -> Result<Teams, WireError> {
+        let trees = Tree::count(&plan.topology);
+        if trees > GroupAddress::TREES_MAX.into() && !multicasts.is_empty() {
+            let most = GroupAddress::TREES_MAX;
+            return Err(WireError::Unsupported(format!(
+                "{trees} trees for each plane: write {most} spines at the most"
+            )));
+        }
+        let (mut teams, mut of): (Vec<Team>, Vec<usize>) = (Vec::new(), Vec::new());
+        for multicast in multicasts {
+            let mut hosts = multicast.ranks.hosts().to_vec();
+            hosts.sort_unstable();
+            let place = match teams.iter().position(|team| team.members.hosts() == hosts) {
+                Some(place) => place,
+                None => {
+                    let number = copying.teams.get(multicast.group as usize).copied().unwrap_or(teams.len() as u16);
+                    let secret = strandway_udp::random_secret()
+                        .map_err(|error| WireError::Node { host: hosts.first().map_or(0, |host| host.0), error })?;
+                    teams.push(Team { number, members: Ranks::new(hosts), secret, planes: AtomicU32::new(u32::MAX) });
+                    teams.len() - 1
+                }
+            };
+            of.push(place);
+        }
+        Ok(Teams { teams, of, trees: trees as u16, rate_max: copying.rate_max, counted: Default::default() })
+    }
+
+    /// The operations as real nodes run them: over the planes that carry multicast, with the headers of datagrams, and with round trips
+    /// that allow for waking. Switches do not pause, so roots are paced.
+    pub(super) fn operations(&self, multicasts: &[Multicast], header: u32) -> Vec<Multicast> {
+        let adapt = |(multicast, &team): (&Multicast, &usize)| {
+            let rtt = multicast.rtt + Options::RTT;
+            Multicast {
+                header: header as u16,
+                groups: self.teams[team].planes.load(Ordering::Acquire),
+                rate: Rate(multicast.rate.0.min(self.rate_max.0)),
+                pace: Some(multicast.pace.unwrap_or(PACE)),
+                rtt,
+                // Buffers are open before the first letter leaves.
+                opening: Opening::OneBarrier,
+                silent_max: Options { rtt, ..Options::new(multicast.rate) }.silent_max(),
+                ..multicast.clone()
+            }
+        };
+        multicasts.iter().zip(&self.of).map(adapt).collect()
+    }
+
+    /// What was counted: chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    pub(super) fn counted(&self) -> [u64; 5] {
+        [0, 1, 2, 3, 4].map(|at: usize| self.counted[at].load(Ordering::Acquire))
+    }
+}
+
+/// An operation that is under way at a host.
+struct Open {
+    region: Region,
+    since: Time,
+    /// Has it everything?
+    complete: bool,
+}
+
+/// The multicasts of one host.
+pub(super) struct Casting<'a> {
+    shared: &'a Shared<'a>,
+    host: HostId,
+    /// By team: the group, if the host is a member.
+    groups: Vec<Option<Group>>,
+    /// By multicast.
+    open: Vec<Option<Open>>,
+    /// When the host gave an operation up.
+    gave_up: Option<Time>,
+}
+
+/// The byte at a place of an operation's result: never zero, unlike memory that nothing was written to.
+fn pattern(task: u32, at: u64) -> u8 {
+    // The golden ratio spreads neighbours.
+    let mixed = (at + u64::from(task) * 8_191).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    1 + (mixed % 255) as u8
+}
+
+impl<'a> Casting<'a> {
+    /// Joins the host's teams; the addresses of all hosts are known.
+    pub(super) fn join(shared: &'a Shared<'a>, host: HostId, node: &mut Node) -> Result<Casting<'a>, Error> {
+        let teams = &shared.teams;
+        let mut groups = Vec::new();
+        for team in &teams.teams {
+            let addresses = |host: &HostId| -> Vec<SocketAddrV6> {
+                shared.addresses[host.0 as usize].get().cloned().unwrap_or_default()
+            };
+            let join = |rank: u32| {
+                node.join(&Membership {
+                    team: team.number,
+                    secret: team.secret,
+                    rank,
+                    members: team.members.hosts().iter().map(addresses).collect(),
+                    port: Options::PORT,
+                    trees: teams.trees,
+                })
+            };
+            groups.push(team.members.at(host).map(join).transpose()?);
+        }
+        let open = teams.of.iter().map(|_| None).collect();
+        Ok(Casting { shared, host, groups, open, gave_up: None })
+    }
+
+    /// Tries by which planes the members of each team hear each other. Returns what else completed meanwhile.
+    pub(super) fn try_planes(&self, node: &mut Node) -> Result<Vec<Completion>, Error> {
+        let planes = node.addresses()?.len();
+        let (mut trials, mut others) = (Vec::new(), Vec::new());
+        for (team, group) in self.shared.teams.teams.iter().zip(&self.groups) {
+            let Some((group, rank)) = group.zip(team.members.at(self.host)) else { continue };
+            let members = team.members.count() as usize;
+            trials.push((team, group, Trial::new(rank, members, planes, self.shared.teams.trees)));
+        }
+        for _ in 0..if trials.is_empty() { 0 } else { Trial::ROUNDS } {
+            for (_, group, trial) in &trials {
+                trial.say(node, *group)?;
+            }
+            let next = Instant::now() + Trial::EVERY;
+            while Instant::now() < next {
+                let Some(completion) = node.wait(next.saturating_duration_since(Instant::now()))? else { continue };
+                let heard = match completion {
+                    Completion::Word { group, .. } => trials.iter_mut().find(|trial| trial.1 == group),
+                    _ => None,
+                };
+                if !heard.is_some_and(|(_, _, trial)| trial.hear(&completion)) {
+                    others.push(completion);
+                }
+            }
+        }
+        for (team, _, trial) in &trials {
+            team.planes.fetch_and(trial.planes(), Ordering::AcqRel);
+        }
+        Ok(others)
+    }
+
+    /// The operation with this number, its place, and its group here.
+    fn operation(&self, wanted: impl Fn(&Multicast) -> bool) -> Option<(usize, &'a Multicast, Group)> {
+        let all = &self.shared.multicasts;
+        let place = all.iter().position(wanted)?;
+        Some((place, &all[place], self.groups[self.shared.teams.of[place]]?))
+    }
+
+    /// The number of a host in the team of an operation.
+    fn member(&self, place: usize, host: HostId) -> Option<u32> {
+        self.shared.teams.teams[self.shared.teams.of[place]].members.at(host)
+    }
+
+    /// Chunks are to leave.
+    pub(super) fn cast(&self, node: &mut Node, cast: Cast) -> Result<(), Error> {
+        let Some((place, _, group)) = self.operation(|op| op.task == cast.task) else { return Err(Error::NoGroup) };
+        if self.open[place].is_none() {
+            // A question that came late: all have everything.
+            return Ok(());
+        }
+        let to = match cast.to.as_group() {
+            Some(_) => cast.to,
+            None => HostId(self.member(place, cast.to).ok_or(Error::NoGroup)?),
+        };
+        node.cast(group, Cast { to, ..cast })
+    }
+
+    /// Chunks are to be rebuilt from parity.
+    pub(super) fn rebuild(&self, node: &mut Node, rebuild: &Rebuild) -> Result<(), Error> {
+        match self.operation(|op| op.task == rebuild.task) {
+            Some((_, _, group)) => node.rebuild(group, rebuild),
+            None => Err(Error::NoGroup),
+        }
+    }
+
+    /// A letter of an operation is to leave by a channel. False if the channel is of none.
+    pub(super) fn say(&self, node: &mut Node, channel: u32, to: HostId, letter: Letter) -> Result<bool, Error> {
+        // Each has two: the second one is for answers.
+        let of = |op: &Multicast| channel.checked_sub(op.channel).is_some_and(|within| within < 2);
+        let Some((place, op, group)) = self.operation(of) else { return Ok(false) };
+        let to = self.member(place, to).ok_or(Error::NoGroup)?;
+        node.say(group, to, letter, channel == op.channel + 1)?;
+        Ok(true)
+    }
+
+    /// What a completion of a group means to programs.
+    pub(super) fn event(&self, completion: &Completion) -> Option<Event> {
+        let host = |group: Group, member: u32| {
+            let team = self.groups.iter().position(|ours| *ours == Some(group))?;
+            self.shared.teams.teams[team].members.hosts().get(member as usize).copied()
+        };
+        match *completion {
+            Completion::Chunk { group, from, task, chunk, plane, tree, trimmed, last } => {
+                let tree = tree.map(|tree| tree % u32::from(self.shared.teams.trees));
+                Some(Event::Chunk { from: host(group, from)?, task, chunk, plane, tree, trimmed, last })
+            }
+            Completion::Cast { group, to, task, end } => {
+                let to = match to.as_group() {
+                    Some(_) => HostId::group(self.operation(|op| op.task == task)?.1.group),
+                    None => host(group, to.0)?,
+                };
+                Some(Event::Cast { to, task, end })
+            }
+            Completion::Word { group, from, to_all: false, letter, .. } => {
+                Some(Event::Letter { from: host(group, from)?, letter })
+            }
+            _ => None,
+        }
+    }
+
+    /// The host's part of an operation has come so far: opens or closes its memory, and counts.
+    pub(super) fn note(
+        &mut self,
+        node: &mut Node,
+        message: MessageId,
+        stage: Stage,
+        now: Time,
+    ) -> Result<(), WireError> {
+        let Some((place, op, group)) = self.operation(|op| op.messages().contains(&message.0)) else { return Ok(()) };
+        let wrong = |error| WireError::Node { host: self.host.0, error };
+        // How many of the two things that count for a rank, as for a message, are settled: it has everything, and it may go.
+        let mut settled = 0;
+        let (mut since, mut over) = (now, false);
+        match (stage, &mut self.open[place]) {
+            (Stage::Begun, open) => {
+                let region = begin(node, op, group, message.0 - op.first_message).map_err(wrong)?;
+                *open = Some(Open { region, since: now, complete: false });
+            }
+            (Stage::Complete, Some(open)) => {
+                if let Some(byte) = first_wrong(node, open.region, op).map_err(wrong)? {
+                    let collective = (self.shared.groups.len() + place) as u32;
+                    return Err(WireError::WrongResult { host: self.host.0, collective, byte });
+                }
+                open.complete = true;
+                settled = 1;
+            }
+            (Stage::Closed, Some(open)) => (settled, since, over) = (1, open.since, true),
+            (Stage::Aborted { .. }, open) => {
+                settled = 2 - usize::from(open.as_ref().is_some_and(|open| open.complete));
+                over = true;
+                self.gave_up = Some(now);
+            }
+            (Stage::Complete | Stage::Closed | Stage::Chained, _) => {}
+        }
+        if over && let Some(open) = self.open[place].take() {
+            node.close_task(group, op.task).map_err(wrong)?;
+            node.deregister(open.region).map_err(wrong)?;
+        }
+        let mut tallies = self.shared.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        tallies[self.shared.groups.len() + place].note(message.0, stage, since, now);
+        drop(tallies);
+        self.shared.left.fetch_sub(settled, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Has the host given an operation up, and stayed long enough to tell others?
+    pub(super) fn gave_up(&self, now: Time) -> bool {
+        let linger = Options::RTT * LINGER;
+        self.gave_up.is_some_and(|at| now > at + linger)
+    }
+
+    /// Adds what the host's groups have counted to that of all hosts.
+    pub(super) fn count(&self, node: &Node) -> Result<(), Error> {
+        for group in self.groups.iter().flatten() {
+            let counted = node.group_counters(*group)?;
+            let arrived = counted.placed + counted.duplicates;
+            let counts = [counted.sent, counted.repairs, arrived, counted.trimmed, counted.rebuilt];
+            for (all, count) in self.shared.teams.counted.iter().zip(counts) {
+                all.fetch_add(count, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Registers an operation's buffer, which has this rank's share, and opens the operation.
+fn begin(node: &mut Node, op: &Multicast, group: Group, rank: u32) -> Result<Region, Error> {
+    let mut buffer = vec![0; op.layout.bytes() as usize];
+    let mut present = Vec::new();
+    if let Some(share) = op.share_of(rank) {
+        let (first, length) = op.layout.share(share);
+        (first..first + length).for_each(|at| buffer[at as usize] = pattern(op.task, at));
+        present.push(op.layout.first(share)..op.layout.first(share) + op.layout.chunks(share));
+    }
+    let region = node.register(buffer);
+    let range = 0..op.layout.bytes() as usize;
+    let parity = op.parity.map(|parity| parity.code());
+    node.open_task(
+        group,
+        &Incoming { task: op.task, layout: op.layout, region, range, present, parity, hashes: None },
+    )?;
+    Ok(region)
+}
+
+/// The first byte of an operation's result that is not what its root sent.
+fn first_wrong(node: &Node, region: Region, op: &Multicast) -> Result<Option<u64>, Error> {
+    let bytes = node.memory(region)?;
+    Ok(bytes.iter().zip(0..).find(|&(&byte, at)| byte != pattern(op.task, at)).map(|(_, at)| at))
+}
