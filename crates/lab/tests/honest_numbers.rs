@@ -99,12 +99,12 @@ fn flows_that_never_end_make_no_table_look_better() {
     }
 }
 
-/// Every data packet that was sent is accounted for.
+/// Every data packet and chunk that was sent, and every copy that a switch made, is accounted for.
 fn balance(r: &Report, what: &str) {
     let p = &r.packets;
     let data = [p.dropped - p.dropped_control, p.lost - p.lost_control];
     let sum = p.delivered + p.duplicates + p.discarded + p.trimmed + data[0] + data[1] + p.under_way;
-    assert_eq!(p.sent, sum, "{what}: {p:?}");
+    assert_eq!(p.sent + p.chunks + p.copies, sum + p.chunks_arrived, "{what}: {p:?}");
     if r.end == "finished" {
         // A run goes on until nothing is under way.
         assert_eq!(p.under_way, 0, "{what}: {p:?}");
