@@ -18,6 +18,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) markdown: Option<&'a PathBuf>,
     pub(crate) pcap: Option<&'a PathBuf>,
     pub(crate) flows: Option<&'a PathBuf>,
+    pub(crate) trace: Option<&'a PathBuf>,
     pub(crate) quiet: bool,
 }
 
@@ -71,6 +72,7 @@ pub(crate) struct Outputs {
     pub(crate) markdown: Option<Target>,
     pub(crate) pcap: Option<Target>,
     pub(crate) flows: Option<Target>,
+    pub(crate) trace: Option<Target>,
     document_on_stdout: bool,
     quiet: bool,
 }
@@ -84,6 +86,7 @@ impl Outputs {
             ("--markdown", wanted.markdown),
             ("--pcap", wanted.pcap),
             ("--flows", wanted.flows),
+            ("--trace", wanted.trace),
         ];
         let named: Vec<(&str, &PathBuf)> = flags.iter().filter_map(|(flag, path)| Some((*flag, (*path)?))).collect();
         for (i, (flag, path)) in named.iter().enumerate() {
@@ -104,6 +107,7 @@ impl Outputs {
             markdown: open(wanted.markdown, "--markdown")?,
             pcap: open(wanted.pcap, "--pcap")?,
             flows: open(wanted.flows, "--flows")?,
+            trace: open(wanted.trace, "--trace")?,
             document_on_stdout: named.iter().any(|(_, path)| is_standard(path)),
             quiet: wanted.quiet,
         })

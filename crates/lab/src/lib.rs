@@ -19,6 +19,7 @@ pub mod reproduce;
 mod run;
 pub mod scenario;
 pub mod sweep;
+pub mod trace;
 pub mod wire;
 
 pub use estimate::Estimate;

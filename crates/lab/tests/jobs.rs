@@ -1,8 +1,10 @@
 //! Training jobs with sharded layers: where the time of ranks goes adds up, arithmetic holds where nothing overlaps, and what makes no
 //! sense is explained.
 
+use serde_json::Value;
+use std::collections::BTreeMap;
 use strandway_lab::report::JobFacts;
-use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_lab::{Experiment, Outcome, Problems, run, scenario, trace};
 use strandway_sim::Control;
 
 /// Four layers of 4 MiB among eight hosts below one switch at 400 Gb/s.
@@ -124,6 +126,47 @@ fn a_job_whose_rank_is_cut_off_is_unfinished() {
     assert_eq!(report.jobs[0].iterations_ended, 0);
     assert!(report.jobs[0].time_us.is_none());
     assert!(report.flows.finished < report.flows.total);
+}
+
+/// Perfetto's rules for the format: slices of a thread do not overlap unless one is inside the other, what begins ends, threads have names.
+#[test]
+fn a_trace_tells_every_step_of_every_rank() {
+    let text = format!(
+        "{JOB}iterations = 2\n[[workload]]\nkind = \"all-reduce\"\nname = \"beside\"\nsize = \"1 MB\"\n\
+         [[faults]]\nlink = \"host3->leaf0\"\nkind = \"degrade\"\nfraction = 0.5\nat = \"100 us\"\n"
+    )
+    .replacen("[workload]", "[[workload]]", 1);
+    let mut experiment = check(&text, &[]).unwrap_or_else(|e| panic!("{e}"));
+    experiment.with_series();
+    let outcome = run(&experiment, &Control::new());
+    let mut bytes = Vec::new();
+    let traced = trace::write(&experiment, &outcome, &mut bytes).expect("room");
+    let events: Vec<Value> = serde_json::from_slice(&bytes).expect("JSON");
+    assert_eq!(events.len() as u64, traced.events);
+    assert_eq!((traced.flows_left_out, traced.ranks_left_out), (outcome.report.flows.total - 8 * 14, 0));
+    let of = |phase: &str| -> Vec<&Value> { events.iter().filter(|event| event["ph"] == phase).collect() };
+    let number = |event: &Value, key: &str| event[key].as_f64().unwrap_or_else(|| panic!("{key} of {event}"));
+    let mut threads: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
+    for slice in of("X") {
+        let from = number(slice, "ts");
+        let key = (number(slice, "pid") as u64, number(slice, "tid") as u64);
+        threads.entry(key).or_default().push((from, from + number(slice, "dur")));
+    }
+    // Three streams of eight ranks, and a fault.
+    assert_eq!(threads.len(), 8 * 3 + 1);
+    for (thread, slices) in &mut threads {
+        slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(slices.windows(2).all(|pair| pair[1].0 >= pair[0].1 - 1e-6), "slices of {thread:?} overlap");
+        let names = |event: &&&Value| {
+            event["name"] == "thread_name"
+                && (event["pid"].as_u64(), event["tid"].as_u64()) == (Some(thread.0), Some(thread.1))
+        };
+        assert_eq!(of("M").iter().filter(names).count(), 1, "{thread:?} has one name");
+    }
+    // Two iterations of 4 forward, 4 backward, 7 gathers, 4 scatters and an update.
+    assert_eq!(of("X").len(), 8 * 2 * 20 + 1);
+    assert_eq!((of("b").len(), of("e").len()), (8 * 14 + 1, 8 * 14 + 1));
+    assert!(of("C").len() > 100);
 }
 
 #[test]

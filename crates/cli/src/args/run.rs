@@ -11,6 +11,7 @@ Examples:
   strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; plain text is taken as text
   strandway run my.toml --set workload.a.size='\"1 MB\"'   a member of a list by its name or number (faults.0.kind=loss)
   strandway run my.toml --flows flows.csv               a row for every flow
+  strandway run my.toml --trace trace.json              what happened when, for https://ui.perfetto.dev
   strandway run my.toml --estimate                      packet hops, time and memory, without the run
   strandway run my.toml --html report.html              a page with plots, readable without network
   strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
@@ -96,6 +97,9 @@ pub(crate) struct RunArgs {
     /// Write a row for every flow as CSV: ends, class, bytes, start, arrival, completion, slowdown
     #[arg(long, value_name = "FILE|-")]
     pub(crate) flows: Option<PathBuf>,
+    /// Write a trace that Perfetto opens: steps of training jobs, collectives, flows, links and faults over time
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) trace: Option<PathBuf>,
     /// Tell how many packet hops, how much time and how much memory the run would take, and do not run it
     #[arg(long)]
     pub(crate) estimate: bool,

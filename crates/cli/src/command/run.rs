@@ -6,7 +6,7 @@ use crate::args::RunArgs;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::Bars;
 use std::sync::Arc;
-use strandway_lab::{Estimate, pcap, report};
+use strandway_lab::{Estimate, pcap, report, trace};
 use strandway_sim::Control;
 
 /// Runs that take longer than this many seconds say so before they start.
@@ -28,10 +28,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         estimate.fits().map_err(Failure::Run)?;
     }
     let mut outputs = Outputs::open(
-        Wanted { pcap: args.pcap.as_ref(), flows: args.flows.as_ref(), ..Wanted::of(&args.common) },
+        Wanted {
+            pcap: args.pcap.as_ref(),
+            flows: args.flows.as_ref(),
+            trace: args.trace.as_ref(),
+            ..Wanted::of(&args.common)
+        },
         &scenario.inputs(),
     )?;
-    if outputs.html.is_some() {
+    if outputs.html.is_some() || outputs.trace.is_some() {
         experiment.with_series();
     }
     if outputs.pcap.is_some() {
@@ -59,6 +64,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let capture = output.finish_with(|mut file| pcap::write(&experiment, &outcome.measurements, &mut file))?;
         if capture.skipped > 0 {
             complain(&format!("--pcap: {} packets do not fit the wire format and were left out", capture.skipped));
+        }
+    }
+    if let Some(output) = outputs.trace.take() {
+        let traced =
+            output.finish_with(|file| trace::write(&experiment, &outcome, &mut std::io::BufWriter::new(file)))?;
+        for (left_out, what) in [(traced.flows_left_out, "flows"), (traced.ranks_left_out, "ranks' steps")] {
+            if left_out > 0 {
+                complain(&format!("--trace: {left_out} {what} are too many to be kept, and are not in it"));
+            }
         }
     }
     if let Some(output) = outputs.flows.take() {

@@ -1,0 +1,192 @@
+//! A run as a trace: what Perfetto (<https://ui.perfetto.dev>) and Chrome's `about:tracing` open. The format is Chrome's "JSON Array Format":
+//! one event per line, times in microseconds of simulated time.
+
+use crate::plan::Experiment;
+use crate::report::{Report, csv};
+use crate::run::Outcome;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use strandway_collective::ScriptedJob;
+use strandway_collective::script::COMPUTE;
+use strandway_fabric::Measurements;
+use strandway_proto::RankTimes;
+use strandway_proto::units::Time;
+
+/// Flows that a trace has at the most: ours. A million events take Perfetto some seconds.
+const FLOWS_MAX: usize = 200_000;
+
+/// Processes of a trace, in the order in which they are shown: jobs come behind these.
+const FAULTS: u32 = 1;
+const FABRIC: u32 = 2;
+const COLLECTIVES: u32 = 3;
+const FLOWS: u32 = 4;
+const JOBS: u32 = 5;
+
+/// The threads of a job: a rank's streams follow each other.
+const STREAMS: u32 = 16;
+
+/// What a trace holds and lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// Events that were written.
+    pub events: u64,
+    /// Flows that were left out, since there are too many or they have no row.
+    pub flows_left_out: u64,
+    /// Ranks whose steps were not kept, since there are too many.
+    pub ranks_left_out: u64,
+}
+
+/// Writes the steps of ranks, collectives, flows, values over time and faults of a run.
+///
+/// # Errors
+/// If `out` cannot be written to.
+pub fn write(experiment: &Experiment, outcome: &Outcome, out: &mut dyn Write) -> io::Result<Traced> {
+    let (report, measured) = (&outcome.report, &outcome.measurements);
+    let mut file = File { out, told: Traced::default() };
+    file.out.write_all(b"[")?;
+    faults(&mut file, report)?;
+    series(&mut file, report)?;
+    collectives(&mut file, report)?;
+    flows(&mut file, experiment, measured, report)?;
+    for (pid, (plan, job)) in (JOBS..).zip(experiment.jobs.iter().zip(&experiment.scripted)) {
+        file.process(pid, &format!("job {}", plan.name))?;
+        for rank in measured.ranks.iter().filter(|rank| rank.job == job.number) {
+            steps(&mut file, pid, job, rank, report.run.simulated_us)?;
+        }
+    }
+    file.out.write_all(b"\n]\n")?;
+    file.out.flush()?;
+    Ok(file.told)
+}
+
+struct File<'a> {
+    out: &'a mut dyn Write,
+    told: Traced,
+}
+
+impl File<'_> {
+    fn event(&mut self, event: &Value) -> io::Result<()> {
+        let before: &[u8] = if self.told.events == 0 { b"\n" } else { b",\n" };
+        self.out.write_all(before)?;
+        self.told.events += 1;
+        write!(self.out, "{event}")
+    }
+
+    fn process(&mut self, pid: u32, name: &str) -> io::Result<()> {
+        self.event(&json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }))?;
+        self.event(&json!({ "ph": "M", "name": "process_sort_index", "pid": pid, "args": { "sort_index": pid } }))
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, name: &str) -> io::Result<()> {
+        self.event(&json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }))?;
+        let sort = json!({ "sort_index": tid });
+        self.event(&json!({ "ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": sort }))
+    }
+
+    /// Something that lasted, alone on its thread.
+    fn slice(&mut self, (pid, tid): (u32, u32), name: &str, from: f64, until: f64, args: Value) -> io::Result<()> {
+        let long = (until - from).max(0.0);
+        self.event(&json!({ "ph": "X", "pid": pid, "tid": tid, "name": name, "ts": from, "dur": long, "args": args }))
+    }
+
+    /// Something that lasted beside others of its process.
+    fn span(&mut self, (pid, id): (u32, u64), name: &str, from: f64, until: f64, args: Value) -> io::Result<()> {
+        let category = if pid == FLOWS { "flow" } else { "collective" };
+        let event = |phase: &str, at: f64, args: Value| json!({ "ph": phase, "cat": category, "id": id, "pid": pid, "tid": 0, "name": name, "ts": at, "args": args });
+        self.event(&event("b", from, args))?;
+        self.event(&event("e", until.max(from), json!({})))
+    }
+}
+
+fn faults(file: &mut File<'_>, report: &Report) -> io::Result<()> {
+    if report.faults.is_empty() {
+        return Ok(());
+    }
+    file.process(FAULTS, "faults")?;
+    for (tid, fault) in (0..).zip(&report.faults) {
+        file.thread(FAULTS, tid, &fault.what)?;
+        let until = fault.until_us.unwrap_or(report.run.simulated_us).min(report.run.simulated_us);
+        file.slice((FAULTS, tid), &fault.what, fault.from_us, until, json!({ "links": fault.links }))?;
+    }
+    Ok(())
+}
+
+/// Goodput, and the use and the longest queue of each group of links.
+fn series(file: &mut File<'_>, report: &Report) -> io::Result<()> {
+    let Some(series) = &report.series else { return Ok(()) };
+    file.process(FABRIC, "fabric")?;
+    let mut counter = |name: &str, unit: &str, values: &mut dyn Iterator<Item = f64>| -> io::Result<()> {
+        for (step, value) in values.enumerate() {
+            let at = series.every_us * step as f64;
+            file.event(&json!({ "ph": "C", "pid": FABRIC, "name": name, "ts": at, "args": { unit: value } }))?;
+        }
+        Ok(())
+    };
+    counter("goodput", "Gb/s", &mut series.goodput_gbps.iter().copied())?;
+    for group in &series.groups {
+        counter(&format!("use of {}", group.name), "share", &mut group.utilisation.iter().map(|v| f64::from(*v)))?;
+        let queue = &mut group.queued_max_bytes.iter().map(|v| *v as f64);
+        counter(&format!("longest queue of {}", group.name), "B", queue)?;
+    }
+    Ok(())
+}
+
+fn collectives(file: &mut File<'_>, report: &Report) -> io::Result<()> {
+    if report.collectives.is_empty() {
+        return Ok(());
+    }
+    file.process(COLLECTIVES, "collectives")?;
+    for (id, one) in (0..).zip(&report.collectives) {
+        let Some(from) = one.started_us else { continue };
+        let until = one.time_us.map_or(report.run.simulated_us, |time| from + time);
+        let args = json!({
+            "kind": one.kind, "algorithm": one.algorithm, "ranks": one.ranks, "bytes": one.bytes, "bound_us": one.bound_us,
+            "finished": one.time_us.is_some(),
+        });
+        file.span((COLLECTIVES, id), &one.name, from, until, args)?;
+    }
+    Ok(())
+}
+
+fn flows(file: &mut File<'_>, experiment: &Experiment, measured: &Measurements, report: &Report) -> io::Result<()> {
+    let rows = csv::rows(experiment, measured);
+    file.told.flows_left_out = report.flows.total.saturating_sub(rows.len().min(FLOWS_MAX) as u64);
+    if rows.len() == 0 {
+        return Ok(());
+    }
+    file.process(FLOWS, "flows")?;
+    for (id, row) in (0..).zip(rows.take(FLOWS_MAX)) {
+        let Some(from) = row.started.map(Time::as_us) else { continue };
+        let until = row.finished.map_or(report.run.simulated_us, Time::as_us);
+        let args = json!({
+            "class": row.class, "profile": row.profile, "bytes": row.bytes, "received_us": row.received.map(Time::as_us),
+            "slowdown": row.slowdown, "finished": row.finished.is_some(),
+        });
+        let name = format!("host{}->host{}", row.source.0, row.destination.0);
+        file.span((FLOWS, id), &name, from, until, args)?;
+    }
+    Ok(())
+}
+
+/// One rank of a job: a thread per stream.
+fn steps(file: &mut File<'_>, pid: u32, job: &ScriptedJob, rank: &RankTimes, end: f64) -> io::Result<()> {
+    if rank.steps.is_empty() {
+        file.told.ranks_left_out += u64::from(rank.begun.is_some());
+        return Ok(());
+    }
+    let script = job.script(rank.rank);
+    let host = job.hosts.get(rank.rank as usize).map_or(0, |host| host.0);
+    for (stream, places) in (0..STREAMS).zip(script.streams()) {
+        let Some(first) = places.first().map(|&place| &script.steps()[place as usize]) else { continue };
+        let does = if first.stream == COMPUTE { "compute" } else { script.kinds()[usize::from(first.kind)].as_str() };
+        file.thread(pid, rank.rank * STREAMS + stream, &format!("rank {} on host{host}: {does}", rank.rank))?;
+    }
+    for kept in &rank.steps {
+        let step = &script.steps()[kept.step as usize];
+        let until = if kept.ended == Time::NEVER { end } else { kept.ended.as_us() };
+        let thread = (pid, rank.rank * STREAMS + u32::from(step.stream));
+        let name = &script.kinds()[usize::from(step.kind)];
+        file.slice(thread, name, kept.begun.as_us(), until, json!({ "layer": step.layer, "step": kept.step }))?;
+    }
+    Ok(())
+}
