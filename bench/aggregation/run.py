@@ -7,7 +7,8 @@
 
 Fabrics are built by `strandway fabric`: all hosts below one leaf, whose namespace the switch runs in. Ports are shaped so that the cores are
 not the limit: their load is in each row. STRANDWAY is the program to run, by default target/release/strandway. RUNS is how often
-each cell is measured; its median is shown. MB is the size of buffers in MiB. Gloo is measured if Python has torch.
+each cell is measured; its median is shown. MB is the size of buffers in MiB. ONLY=esa,ring leaves the others out of `reduce`. Gloo is
+measured if Python has torch.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
 RUNS = int(os.environ.get("RUNS", "5"))
+ONLY = [word for word in os.environ.get("ONLY", "").split(",") if word]
 MB = int(os.environ.get("MB", "64"))
 SYSTEMS = ("esa", "atp", "switchml")
 LANES = 256
@@ -180,7 +182,7 @@ def reduce():
     size = MB << 20
     for hosts, rate in ((4, 200), (8, 100)):
         with Fabric(rate, hosts) as fabric:
-            for algorithm in (*SYSTEMS, "ring", "gloo"):
+            for algorithm in ONLY or (*SYSTEMS, "ring", "gloo"):
                 ideal = size * 8 / rate / 1e3 * (LANES * 4 + HEADERS) / (LANES * 4)
                 worked, began = busy()
                 cells = ["", "", ""]

@@ -1,7 +1,6 @@
 //! Teams that add up by a switch, in one process: exact sums under losses, and what happens when somebody dies.
 
 #[path = "../../udp/tests/support/mod.rs"]
-#[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
 use std::net::SocketAddrV6;

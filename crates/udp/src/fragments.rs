@@ -419,9 +419,9 @@ mod tests {
             let (mut got, mut received) = (Vec::new(), Received::new());
             for _ in 0..100 {
                 socket.wait(Duration::from_millis(10));
-                while socket.receive(|_, bytes| {
-                    got.push(opening.open(bytes).map(|(fragment, _)| fragment.number));
-                }) {}
+                while socket.receive(&mut received) {
+                    received.each(|_, bytes| got.push(opening.open(bytes).map(|(fragment, _)| fragment.number)));
+                }
                 if got.len() == 40 {
                     break;
                 }

@@ -17,8 +17,11 @@ use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::LANES_MAX;
 
-/// Operations that go by the ring before a switch that was lost is tried again: ours.
+/// Operations that go by the ring before a switch that was lost is tried again, for half a second. Twice as many each time that it is still
+/// away, so that the tries of a switch that stays away cost ever less. Ours.
 const AWAY: u32 = 16;
+const AWAY_MAX: u32 = 4_096;
+const TRY: Duration = Duration::from_millis(500);
 /// A rank that is at work says so again: ours.
 const BEGUN_AGAIN: Duration = Duration::from_millis(250);
 /// The longest sleep in an operation: letters of other ranks wait as long. Ours.
@@ -145,6 +148,8 @@ pub struct InNetwork {
     session: Option<Session>,
     /// The first operation that tries the switch again.
     retry: u32,
+    /// How many operations the next absence takes.
+    away: u32,
     memory: Vec<i32>,
     sums: Vec<f32>,
     ring: Option<(u64, Prepared)>,
@@ -229,12 +234,14 @@ impl Team {
             operation: 1,
             session: None,
             retry: 0,
+            away: AWAY,
             memory: Vec::new(),
             sums: Vec::new(),
             ring: None,
             past: (PlaneCounters::default(), Counts::default()),
         };
-        let joined = self.open_session(&mut network, stop)?;
+        let patience = network.options.patience;
+        let joined = self.open_session(&mut network, patience, stop)?;
         let vote = if joined.is_ok() { [DONE, 0, 0] } else { [FAILED, Why::NoSwitch.number(), 0] };
         let [code, rank, _] = self.ballot(1, vote, [0; 2], None, stop)?;
         match (code, joined) {
@@ -248,14 +255,15 @@ impl Team {
     fn open_session(
         &mut self,
         network: &mut InNetwork,
+        patience: Duration,
         stop: &impl Fn() -> bool,
     ) -> Result<Result<(), String>, GroupError> {
         network.epoch += 1;
-        let NetworkOptions { door, key, lanes, window, patience, socket_buffer, loss, .. } = &network.options;
+        let NetworkOptions { door, key, lanes, window, socket_buffer, loss, .. } = &network.options;
         let rate = self.options.rate;
         let window = if *window == 0 { terms::usual_window(rate, *lanes) } else { *window };
         let ours = *self.members[self.rank as usize][0].ip();
-        let way = Way { ours, door: *door, key, patience: *patience, socket_buffer: *socket_buffer, loss: *loss, rate };
+        let way = Way { ours, door: *door, key, patience, socket_buffer: *socket_buffer, loss: *loss, rate };
         let join = Join {
             worker: self.rank as u16,
             workers: self.ranks() as u16,
@@ -294,7 +302,7 @@ impl Team {
         let number = network.operation;
         if network.session.is_none() && number >= network.retry {
             // Why there is none, the verdict says.
-            let _ = self.open_session(network, stop)?;
+            let _ = self.open_session(network, TRY, stop)?;
         }
         let (memory, sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
         let (scale, priority) = (network.scale, network.options.priority);
@@ -322,7 +330,7 @@ impl Team {
                     session.end();
                 }
                 buffer.copy_from_slice(&sums);
-                (network.memory, network.sums) = (memory, sums);
+                (network.memory, network.sums, network.away) = (memory, sums, AWAY);
                 Ok(Reduced { by: By::Switch, time: began.elapsed(), floats })
             }
             ([DIFFERS, rank, _], _) => {
@@ -335,9 +343,11 @@ impl Team {
                 network.end_session();
                 let why = Why::ALL.get(why as usize).copied().unwrap_or(Why::Gone);
                 // A switch that lives is tried at once.
-                let away = if why == Why::Overflow { 1 } else { AWAY };
-                if number >= network.retry {
-                    network.retry = number.saturating_add(away);
+                if why == Why::Overflow {
+                    network.retry = number + 1;
+                } else if number >= network.retry {
+                    network.retry = number.saturating_add(network.away);
+                    network.away = (network.away * 2).min(AWAY_MAX);
                 }
                 self.ring(network, buffer, stop)?;
                 Ok(Reduced { by: By::Ring { rank, why }, time: began.elapsed(), floats: 0 })
