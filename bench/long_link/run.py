@@ -20,8 +20,9 @@ import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from fabric import STRANDWAY, Fabric  # noqa: E402
+
 SECONDS = float(os.environ.get("SECONDS", "15"))
 SCHEMES = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"]
 LOSSES = [("0", None), ("1e-4", None), ("1e-3", None), ("1e-2", None), ("3e-2", None), ("1e-2", "1 ms")]
@@ -69,7 +70,7 @@ def scenario(profile, loss, burst, rtt, size, messages, hosts=1, congestion=None
 
 def run(text):
     """The report of a run between real nodes, and the CPU seconds of both ends together."""
-    with Fabric(text) as fabric, tempfile.TemporaryDirectory() as folder:
+    with Link(text) as fabric, tempfile.TemporaryDirectory() as folder:
         fabric.pace(PACE)
         out = os.path.join(folder, "out.json")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -151,22 +152,11 @@ s.close()
 """
 
 
-class Fabric:
-    """A long link that is up for as long as this lives."""
+class Link(Fabric):
+    """A long link between hosts of two sites."""
 
     def __init__(self, text):
-        self.name = f"ll{os.getpid()}"
-        self.file = tempfile.NamedTemporaryFile("w", suffix=".toml")
-        self.file.write(text)
-        self.file.flush()
-
-    def __enter__(self):
-        subprocess.run([STRANDWAY, "fabric", "up", self.file.name, "--name", self.name, "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([STRANDWAY, "fabric", "down", "--name", self.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.file.close()
+        super().__init__("ll", text)
 
     def pace(self, rate):
         """From now on nodes send at this rate: ports are shaped with all headers, which nodes do not know of."""
@@ -181,11 +171,7 @@ class Fabric:
 
     def received(self, host):
         """Bytes that a host's ports have received."""
-        words = subprocess.run(["ip", "-j", "-s", "-n", f"{self.name}-h{host}", "link"], capture_output=True, text=True).stdout
-        return sum(port["stats64"]["rx"]["bytes"] for port in json.loads(words) if port["ifname"] != "lo")
-
-    def on(self, host, *command, **options):
-        return subprocess.Popen(["ip", "netns", "exec", f"{self.name}-h{host}", *command], text=True, **options)
+        return sum(port["stats64"]["rx"]["bytes"] for port in self.ports(f"h{host}"))
 
     def address(self, host):
         return f"fcbb:bb00:{0x3000 + host:x}::"
@@ -231,7 +217,7 @@ def tcp():
     row("control", "rtt_ms", "loss", "burst", "mbps")
     for rtt in (50, 25, 100):
         for loss, burst in LOSSES:
-            with Fabric(scenario("sdr_mds", loss, burst, rtt, "4 MiB", 1)) as fabric:
+            with Link(scenario("sdr_mds", loss, burst, rtt, "4 MiB", 1)) as fabric:
                 fabric.route(1)
                 for control in ("cubic", "bbr"):
                     row(control, rtt, loss, burst or "", round(fabric.tcp(0, 1, control, SECONDS), 1))
@@ -246,7 +232,7 @@ def shares():
         text = scenario("sdr_nack", loss, None, 50, "1 GiB", 1, hosts=hosts, congestion="longhaul")
         flows = ", ".join(f'{{ from = {i}, to = {i + hosts}, size = "{1 if ours > 1 else 3} GiB", start = "{i} s" }}' for i in range(ours))
         text = re.sub(r"(?m)^flows = .*$", f"flows = [{flows}]", text)
-        with Fabric(text) as fabric:
+        with Link(text) as fabric:
             fabric.route(hosts)
             running = subprocess.Popen([STRANDWAY, "fabric", "run", fabric.file.name, "--name", fabric.name, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             tcp = []

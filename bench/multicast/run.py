@@ -18,8 +18,9 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from fabric import STRANDWAY, Fabric  # noqa: E402
+
 RUNS = int(os.environ.get("RUNS", "3"))
 MB = int(os.environ.get("MB", "128"))
 HOSTS = 16
@@ -57,48 +58,18 @@ def busy():
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK"), sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
-class Fabric:
-    """A fabric that is up for as long as this lives. `rate` is a host's, both planes together, in Mb/s; `loss` that of every port, in per cent."""
+class Hosts(Fabric):
+    """Hosts below T0s of four. `rate` is a host's, both planes together, in Mb/s; `loss` that of every port, in per cent."""
 
     def __init__(self, rate, loss=0, hosts=HOSTS):
-        self.name, self.hosts, self.rate, self.loss = f"mb{os.getpid()}", hosts, rate, loss
-        # In memory: a disk that all receivers share would be measured instead.
-        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-        self.file = os.path.join(self.folder, "bench.toml")
-        with open(self.file, "w") as file:
-            file.write(SCENARIO.format(hosts=hosts, rate=rate))
+        super().__init__("mb", SCENARIO.format(hosts=hosts, rate=rate))
+        self.loss = loss
 
     def __enter__(self):
-        done = subprocess.run([STRANDWAY, "fabric", "up", self.file, "--name", self.name], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stderr)
+        super().__enter__()
         if self.loss:
             subprocess.run([STRANDWAY, "fabric", "fail", f"loss:all:{self.loss}%", "--name", self.name], check=True, stdout=subprocess.DEVNULL)
         return self
-
-    def __exit__(self, *_):
-        subprocess.run([STRANDWAY, "fabric", "down", "--name", self.name], capture_output=True)
-        shutil.rmtree(self.folder)
-
-    def node(self, host):
-        return f"/run/strandway/{self.name}/h{host}.toml"
-
-    def on(self, host, *command, **options):
-        return subprocess.Popen(["ip", "netns", "exec", f"{self.name}-h{host}", *command], text=True, **options)
-
-    def namespaces(self):
-        names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split()
-        return [name for name in names if name.startswith(self.name + "-")]
-
-    def sent(self, only=None):
-        """Bytes that ports have sent, those of all hosts and switches or those of one namespace; each cable twice, once for each way."""
-        total = 0
-        for name in self.namespaces() if only is None else [f"{self.name}-{only}"]:
-            words = subprocess.run(["ip", "-j", "-s", "-n", name, "link"], capture_output=True, text=True).stdout
-            for port in json.loads(words):
-                if port["ifname"][0] in "pudh" and port["ifname"][1:].isdigit():
-                    total += port["stats64"]["tx"]["bytes"]
-        return total
 
 
 def formula(ranks, leaf, share, ways):
@@ -113,7 +84,7 @@ def formula(ranks, leaf, share, ways):
 def gather():
     row("hosts", "mbps_per_plane", "algorithm", "gathered_mib", "runs", "p50_ms", "min_ms", "max_ms", "payload_formula_mb", "cables_mb", "over_formula", "cores_busy")
     for hosts, rate, sizes in ((8, 400, (16, 64)), (16, 100, (16, 64))):
-        with Fabric(rate, hosts=hosts) as fabric:
+        with Hosts(rate, hosts=hosts) as fabric:
             ranks = os.path.join(fabric.folder, "ranks")
             with open(ranks, "w") as file:
                 file.write("".join(f"h{host}\n" for host in range(hosts)))
@@ -173,7 +144,7 @@ def one_copy(fabric, receivers, source):
 def cast():
     row("loss_percent", "program", "receivers", "mb", "runs", "p50_s", "sent_over_file", "cores_busy")
     for loss in (0, 1):
-        with Fabric(200, loss=loss) as fabric:
+        with Hosts(200, loss=loss) as fabric:
             source = os.path.join(fabric.folder, "file")
             with open(source, "wb") as file:
                 file.write(os.urandom(MB * 1_000_000))

@@ -9,24 +9,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 name=cast$$
-if [ "$(id -u)" != 0 ]; then
-    echo "this makes network namespaces: run it as root" >&2
-    exit 2
-fi
-strandway=${STRANDWAY:-}
-if [ -z "$strandway" ]; then
-    cargo build --release --manifest-path "$here/../../Cargo.toml" -p strandway-cli
-    strandway=${CARGO_TARGET_DIR:-$here/../../target}/release/strandway
-fi
-work=$(mktemp -d)
-cleanup() {
-    jobs -p | xargs -r kill 2>/dev/null || true
-    wait || true
-    "$strandway" fabric down --name "$name" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=../fabric.sh
+. "$here/../fabric.sh"
 
 source=${1:-}
 if [ -z "$source" ]; then
@@ -34,7 +18,6 @@ if [ -z "$source" ]; then
     head -c 60000000 /dev/urandom >"$source"
 fi
 "$strandway" fabric up "$here/two_planes.toml" --name "$name" --quiet
-nodes=/run/strandway/$name
 for host in 1 2 3; do
     mkdir "$work/h$host"
     ip netns exec "$name-h$host" "$strandway" cast --receive "$work/h$host" --node "$nodes/h$host.toml" --once --quiet &

@@ -11,24 +11,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 seconds=${RSYNC_SECONDS:-30}
 name=copy$$
-if [ "$(id -u)" != 0 ]; then
-    echo "this makes network namespaces: run it as root" >&2
-    exit 2
-fi
-strandway=${STRANDWAY:-}
-if [ -z "$strandway" ]; then
-    cargo build --release --manifest-path "$here/../../Cargo.toml" -p strandway-cli
-    strandway=${CARGO_TARGET_DIR:-$here/../../target}/release/strandway
-fi
-work=$(mktemp -d)
-cleanup() {
-    jobs -p | xargs -r kill 2>/dev/null || true
-    wait || true
-    "$strandway" fabric down --name "$name" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=../fabric.sh
+. "$here/../fabric.sh"
 
 source=${1:-}
 if [ -z "$source" ]; then
@@ -43,7 +27,6 @@ bytes=$(find "$source" -type f -printf '%s\n' | awk '{ all += $1 } END { print a
 echo "$source: $(find "$source" -type f | wc -l) files, $bytes bytes"
 
 "$strandway" fabric up "$here/long_link.toml" --name "$name" --quiet
-nodes=/run/strandway/$name
 # `ip netns exec` becomes the program that it runs, so that this script can end it.
 on_h0=(ip netns exec "$name-h0")
 on_h1=(ip netns exec "$name-h1")

@@ -248,6 +248,10 @@ fn broadcast(
         Err(error) => return Err((buffer, error)),
     };
     let whole = with_list(bytes, next, team.node().payload() as usize);
+    if buffer.is_empty() {
+        // Pages that the system zeroes as chunks come, not all at once while everybody waits to begin.
+        buffer = vec![0; whole];
+    }
     buffer.resize(whole, 0);
     let region = team.node_mut().register(buffer);
     let done = team.multicast_checked(BROADCAST, region, 0..whole, list, stop);

@@ -84,7 +84,8 @@ pub struct Config {
     /// losses where there are none. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
     /// Nothing is given up as overtaken before something sent so much later has arrived over another path: kernels forward
-    /// packets when they have the time, and paths differ by that. On one path a `base_rtt` is enough. Default 2 ms.
+    /// packets when they have the time, and paths differ by that. On one path a `base_rtt` is enough. Default 2 ms; never less than two
+    /// bursts take on a plane.
     pub late_min: Span,
     /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
@@ -220,13 +221,21 @@ impl Config {
             ports: self.planes.len() as u8,
             base_rtt,
             timer_slack: self.retransmit_min,
-            late_min: self.late_min,
+            late_min: self.late_min.max(self.burst_time(rate)),
             batch: Bytes(self.burst.into()),
             catch_up: Bytes(self.socket_share(2 * self.socket_buffer)),
             queue: self.queue(),
             trimming: self.trimming,
         });
         profile
+    }
+
+    /// How long the plane of a way of this rate takes to send two bursts. A burst goes one way: what is sent behind it by another plane
+    /// may arrive so much earlier. Two: the plane may be busy with one already.
+    fn burst_time(&self, rate: Rate) -> Span {
+        let plane = rate.scaled(1.0 / self.planes.len().max(1) as f64);
+        let packets = u64::from(self.burst.div_ceil(self.payload.max(1)));
+        plane.time_for(Bytes(2 * packets * u64::from(self.payload + self.overhead())))
     }
 
     /// Bytes that may be on their way into the receiving sockets at once, where they count about twice; a window may grow to one

@@ -8,10 +8,11 @@ use strandway_lab::parse_rate;
 use strandway_proto::Rate;
 
 pub(super) const EXAMPLES: &str = "\
-Each receiver serves a directory; the sender multicasts files and directories below all of them at once: its uplink carries every byte
-about once, however many receivers there are. Receivers repair each other's losses. Every byte is encrypted, every chunk is checked
-against a hash that the sender told each receiver by itself, and every file against its BLAKE3 hash before it gets its name. What all
-have already (same size and time of change) is not sent. If a side dies, run the same command again: it goes on where it stopped.
+Each receiver serves a directory. The sender multicasts files and directories into all of them at once, so its uplink carries every byte
+about once, however many receivers there are. Receivers repair each other's losses. Every byte is encrypted. Every chunk is checked
+against a hash that the sender told each receiver by itself. Every file is checked against its BLAKE3 hash before it gets its name. Files
+that all receivers have already (same size and time of change) are not sent. If a side dies, run the same command again: it goes on where
+it stopped.
 
 A receiver that is silent for --patience is left behind; one that comes while others are served has its turn after them. The network
 must copy multicast for the team (ff1e::/96, one address for each plane and tree): fabrics of namespaces do, see strandway fabric.
@@ -54,7 +55,7 @@ pub(crate) struct CastArgs {
     /// Rate at which the slowest receiver takes data, all planes together, such as 1Gbps: no more is sent; without --node 1 Gb/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "receive")]
     pub(crate) rate: Option<Rate>,
-    /// How long to wait for receivers that do not answer before the cast begins without them
+    /// Time to wait for receivers that do not answer; then the cast begins without them
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = super::team::patience)]
     pub(crate) wait: Duration,
     /// End when a receiver is lost, rather than go on without it

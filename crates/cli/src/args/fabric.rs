@@ -64,14 +64,14 @@ Examples:
   strandway fabric heal loss:p0";
 
 const FABRIC_GROUP_EXAMPLES: &str = "\
-What a member sends to a group address leaves each switch once for every port behind which there are other members. A team has
-an address per plane and tree, and a tree is a spine (between sites: one of the parallel long links):
+Each switch copies a member's packet to every port that leads to another member. A team has an address per plane and tree. A tree is a
+spine; between sites it is one of the parallel long links:
 
   ff1e::8000:0 + plane * 400:0 + tree * 1:0 + team           all numbers in hex; ff1e::8401:7 is plane 1, tree 1, team 7
 
 `fabric up` makes team 0 of all hosts, and teams from 1 on for the scenario's multicasts. A member joins a group at the port of
 its plane (IPV6_JOIN_GROUP on p0, p1, ...), binds its own address to send, and picks the port (IPV6_MULTICAST_IF).
-What others send to the group is dropped, and so is what bears another host's source address.
+Switches drop packets to the group from hosts that are no members, and packets with another host's source address.
 
 Examples:
   strandway fabric group                         the teams, and their addresses

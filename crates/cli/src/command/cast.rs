@@ -17,9 +17,9 @@ use strandway_udp::{Config, Node};
 
 /// Where a receiver listens unless told otherwise: the port after that of `copy`, ours.
 const PORT: u16 = 47_932;
-/// The rate of a network that nothing is said about; ours, as for `copy`.
+/// The default rate without a node file; ours, as for `copy`.
 const RATE: Rate = Rate::from_gbps(1);
-/// A plane may be silent for so long before control messages leave it alone: ours. The team finds dead planes by itself, and pings of many
+/// Control messages avoid a plane that has been silent for this long: ours. The team finds dead planes by itself, and pings of many
 /// connections would take a share of the sender's uplink.
 const PLANE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Failures that are listed one by one; the JSON summary has all.

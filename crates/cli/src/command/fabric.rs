@@ -111,7 +111,7 @@ fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::Run(format!("where this program is cannot be told: {e}")))
 }
 
-/// What was built for one run goes with it, however that ends.
+/// A fabric that was built for one run. It is removed when the run ends, however that ends.
 struct Lease<'a>(&'a str, &'a Running);
 
 impl Drop for Lease<'_> {
@@ -222,7 +222,7 @@ fn agreement(rows: &[Row]) -> String {
     )
 }
 
-/// What became of chunks in both worlds, if any were cast.
+/// A line that compares chunks in both worlds: how many were cast, repaired, rebuilt and received. Empty if none were cast.
 fn chunks(wire: &Report, simulated: &Report) -> String {
     if wire.packets.chunks == 0 {
         return String::new();
@@ -294,7 +294,7 @@ fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
     Err(Failure::Missed(format!("{} of {wanted} probes did not arrive", wanted - arrived)))
 }
 
-/// What became of datagrams cast to groups, a line per tree.
+/// A table of datagrams cast to groups: how many left, and how many copies arrived. A line per tree.
 fn trees(copied: &[Copied]) -> String {
     if copied.is_empty() {
         return String::new();
@@ -313,7 +313,7 @@ fn trees(copied: &[Copied]) -> String {
     text
 }
 
-/// What became of probes, a line per way.
+/// A table of probes: how many left, and how many arrived. A line per path.
 fn paths(probed: &[Probed]) -> String {
     let mut text = format!("\n{:<6} {:>7} {:>7} {:>8} {:>8}\n", "plane", "T1", "probes", "refused", "arrived");
     for way in probed {
