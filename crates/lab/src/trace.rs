@@ -124,7 +124,7 @@ fn series(file: &mut File<'_>, report: &Report) -> io::Result<()> {
     };
     counter("goodput", "Gb/s", &mut series.goodput_gbps.iter().copied())?;
     for group in &series.groups {
-        counter(&format!("use of {}", group.name), "share", &mut group.utilisation.iter().map(|v| f64::from(*v)))?;
+        counter(&format!("use of {}", group.name), "share", &mut group.utilisation.iter().copied())?;
         let queue = &mut group.queued_max_bytes.iter().map(|v| *v as f64);
         counter(&format!("longest queue of {}", group.name), "B", queue)?;
     }
