@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two jobs of four workers add up gradients by one switch that has few slots: under ESA, ATP and SwitchML.
 #
-#   sudo examples/in-network/run.sh            64 slots, buffers of 4 MiB
+#   sudo examples/in-network/run.sh            32 slots, buffers of 4 MiB
 #   sudo SLOTS=256 SIZE=16M RUNS=9 examples/in-network/run.sh
 #
 # The hosts and the switch are network namespaces of this machine; hosts have ports of 100 Mb/s (eight_hosts.toml). `strandway switch` runs in
@@ -11,7 +11,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 name=innet$$
-slots=${SLOTS:-64} size=${SIZE:-4M} runs=${RUNS:-5}
+slots=${SLOTS:-32} size=${SIZE:-4M} runs=${RUNS:-5}
 if [ "$(id -u)" != 0 ]; then
     echo "this makes network namespaces: run it as root" >&2
     exit 2

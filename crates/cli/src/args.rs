@@ -51,6 +51,7 @@ Examples:
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
   strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
   strandway cast weights --to h1 --to h2 --node h0.toml files to many hosts by multicast (after: cast --receive DIR)
+  strandway switch                                     adds gradients of ranks (perf collective --algorithm in-network)
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a

@@ -60,7 +60,7 @@ impl Terms {
     }
 }
 
-/// Bytes of a fragment with so many lanes, IPv6 and UDP headers included.
+/// Bytes of a fragment with `lanes` lanes, IPv6 and UDP headers included.
 fn bytes(lanes: u16) -> u64 {
     (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u64
 }
@@ -113,4 +113,39 @@ pub(super) fn door(key: &[u8], address: SocketAddrV6) -> Result<Config, GroupErr
     config.operations_max = 16;
     config.incoming_max = 64;
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_fit_the_slots_and_go_round_the_ports() {
+        assert_eq!(
+            [window(512, 4_096, 1), window(512, 100, 1), window(512, 100, 3), window(2, 100, 4)],
+            [512, 100, 99, 2]
+        );
+        assert_eq!((window(0, 100, 1), window(u32::MAX, u32::MAX, 1)), (1, WINDOW_MAX));
+    }
+
+    #[test]
+    fn a_slow_port_has_few_fragments_under_way_and_patient_timers() {
+        let of = |mbps: u64| {
+            let rate = Rate(mbps * 1_000_000);
+            let window = usual_window(rate, 256);
+            (window, timeout(rate, 256, window))
+        };
+        // 1,144 bytes take 91.52 us at 100 Mb/s.
+        assert_eq!(of(100), (43, Span(4 * 43 * 91_520_000)));
+        assert_eq!(of(40_000), (512, Span::from_ms(10)));
+        assert_eq!(of(1).0, 32);
+    }
+
+    #[test]
+    fn every_system_has_a_number() {
+        for system in [System::Esa(Esa::default()), System::Atp, System::SwitchMl { strict_order: true }] {
+            assert_eq!(system_of(system_number(system)), Some(system));
+        }
+        assert_eq!(system_of(0), None);
+    }
 }
