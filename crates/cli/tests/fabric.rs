@@ -397,7 +397,10 @@ print(full)
     assert_eq!(dropped("h"), 0, "a host's own port never drops");
     // Two hosts at full rate share one uplink.
     assert!(dropped("t0-p0-0") > 100, "{} dropped at the uplink", dropped("t0-p0-0"));
-    assert_eq!(dropped("t1-"), 0, "what the uplink lets through fits the rest of the way");
+    // What the uplink lets through fits the rest of the way, as long as shapers keep time. A `tbf` whose timer comes later than its burst
+    // lasts has lost the rest of its tokens: on a busy machine it is a little slower for a moment than the one before it.
+    let (behind, before) = (dropped("t1-"), dropped("t0-p0-0"));
+    assert!(behind * 20 <= before, "{behind} dropped behind the uplink, {before} at it");
 }
 
 #[test]
