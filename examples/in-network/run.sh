@@ -12,24 +12,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 name=innet$$
 slots=${SLOTS:-32} size=${SIZE:-4M} runs=${RUNS:-5}
-if [ "$(id -u)" != 0 ]; then
-    echo "this makes network namespaces: run it as root" >&2
-    exit 2
-fi
-strandway=${STRANDWAY:-}
-if [ -z "$strandway" ]; then
-    cargo build --release --manifest-path "$here/../../Cargo.toml" -p strandway-cli
-    strandway=${CARGO_TARGET_DIR:-$here/../../target}/release/strandway
-fi
-work=$(mktemp -d)
-cleanup() {
-    jobs -p | xargs -r kill 2>/dev/null || true
-    wait || true
-    "$strandway" fabric down --name "$name" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=../fabric.sh
+. "$here/../fabric.sh"
 
 "$strandway" fabric up "$here/eight_hosts.toml" --name "$name" --quiet
 leaf=$name-t0-p0-0
@@ -51,7 +35,7 @@ for system in esa atp switchml; do
         for rank in 0 1 2 3; do
             host=$(sed -n "$((rank + 1))p" "$work/ranks$job")
             ip netns exec "$name-$host" "$strandway" perf collective all-reduce --algorithm in-network --switch "$address" \
-                --job "$job" --job-key "$work/key$job" --priority "$((300 - 100 * job))" --node "/run/strandway/$name/$host.toml" \
+                --job "$job" --job-key "$work/key$job" --priority "$((300 - 100 * job))" --node "$nodes/$host.toml" \
                 --ranks "$work/ranks$job" --rank "$rank" -b "$size" -e "$size" -n "$runs" -w 1 --no-multicast \
                 --json "$work/$system.$job.$rank" >/dev/null &
             ranks="$ranks $!"

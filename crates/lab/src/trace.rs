@@ -7,7 +7,7 @@ use crate::run::Outcome;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use strandway_collective::ScriptedJob;
-use strandway_collective::script::COMPUTE;
+use strandway_collective::script::{COMPUTE, STREAMS_MAX};
 use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
@@ -23,7 +23,7 @@ const FLOWS: u32 = 4;
 const JOBS: u32 = 5;
 
 /// The threads of a job: a rank's streams follow each other.
-const STREAMS: u32 = 16;
+const STREAMS: u32 = STREAMS_MAX as u32;
 
 /// What a trace holds and lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

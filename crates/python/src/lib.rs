@@ -35,6 +35,5 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<outcome::Outcome>()?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(outcome::lines_of_rows, module)?)?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_lab::report::{self, Report};
-use strandway_lab::{Experiment, Outcome as Ran, Row, Rows};
+use strandway_lab::{Experiment, Outcome as Ran, Row};
 
 /// A run that is over.
 #[pyclass(frozen, module = "strandway._lab")]
@@ -52,11 +52,6 @@ impl Outcome {
         report::markdown::report(self.report())
     }
 
-    /// Were all expectations met?
-    fn met(&self) -> bool {
-        self.report().met()
-    }
-
     /// The flows as columns: see `columns.rs`.
     fn flows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         columns::flows(py, &self.experiment, &self.ran.measurements)
@@ -81,10 +76,4 @@ pub(crate) fn page_of_rows(title: &str, given: Vec<Given<'_>>, scenario: &str) -
 #[pyo3(signature = (given, width=None))]
 pub(crate) fn table_of_rows(given: Vec<Given<'_>>, width: Option<usize>) -> String {
     report::text::rows(&rows(given), width)
-}
-
-/// Means and extremes over runs that differ in nothing but the seed, as JSON.
-#[pyfunction]
-pub(crate) fn lines_of_rows(given: Vec<Given<'_>>) -> String {
-    report::to_json(&Rows::new(rows(given)).lines)
 }

@@ -86,11 +86,6 @@ impl Scenario {
         self.inner.text()
     }
 
-    /// What was changed, by dotted key.
-    fn changes(&self) -> BTreeMap<String, String> {
-        self.inner.changes().clone()
-    }
-
     /// Every file that was read for it so far.
     fn inputs(&self) -> Vec<PathBuf> {
         self.inner.inputs()

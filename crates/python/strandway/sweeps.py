@@ -152,7 +152,7 @@ def _all(
     folder = None if keep is None else Path(keep)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    files = {} if folder is None else {id(row): folder / f"{key(row.scenario)}.json" for row in rows}
+    files = {} if folder is None else {id(row): folder / f"{_key(row.scenario)}.json" for row in rows}
     left = []
     for row in rows:
         kept = _read(files[id(row)]) if folder is not None else None
@@ -238,6 +238,11 @@ def _on_ray(rows: list[Row], over: Callable[[Row], None]) -> None:
 def key(scenario: Scenario) -> str:
     """The name under which a result is kept: of the version, the text, and the files that the scenario names."""
     scenario.check()
+    return _key(scenario)
+
+
+def _key(scenario: Scenario) -> str:
+    """The same for one that was checked, which has read its files."""
     told = hashlib.sha256()
     for part in (_lab.__version__, scenario.text()):
         told.update(part.encode())

@@ -210,8 +210,8 @@ fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
 }
 
 /// The rows of a table of jobs.
-pub(crate) fn rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
-    let row = |job: &JobFacts| {
+pub(crate) fn rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
+    let row = |job: &&JobFacts| {
         let iteration = match job.iteration_us {
             None => format!("{} of {} ended", count(job.iterations_ended.into()), count(job.iterations.into())),
             time => us(time),
@@ -223,8 +223,8 @@ pub(crate) fn rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
 }
 
 /// The rows of a table of what jobs do.
-pub(crate) fn operation_rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
-    let of = |job: &JobFacts| -> Vec<[String; 6]> {
+pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
+    let of = |job: &&JobFacts| -> Vec<[String; 6]> {
         let row = |operation: &OperationFacts| {
             let exposed = job.exposed.iter().find(|exposed| exposed.name == operation.name).map_or(0.0, |e| e.us);
             let times = match operation.ended == operation.count {
@@ -249,12 +249,11 @@ pub(crate) fn operation_rows(jobs: &[JobFacts]) -> Vec<[String; 6]> {
 const SHOWN: usize = 16;
 
 /// The jobs that are shown: all, or of many the slowest ones.
-pub(crate) fn shown(jobs: &[JobFacts]) -> Vec<JobFacts> {
-    let mut shown: Vec<JobFacts> = jobs.to_vec();
+pub(crate) fn shown(jobs: &[JobFacts]) -> Vec<&JobFacts> {
+    let mut shown: Vec<&JobFacts> = jobs.iter().collect();
     if shown.len() > SHOWN {
-        shown.sort_by(|a, b| {
-            b.iteration_us.unwrap_or(f64::INFINITY).total_cmp(&a.iteration_us.unwrap_or(f64::INFINITY))
-        });
+        let time = |job: &JobFacts| job.iteration_us.unwrap_or(f64::INFINITY);
+        shown.sort_by(|a, b| time(b).total_cmp(&time(a)));
         shown.truncate(SHOWN);
     }
     shown

@@ -331,16 +331,10 @@ impl Maker<'_> {
     ) -> Option<OfRank> {
         let place = self.traffic.multicasts.len();
         self.multicast(keys, bytes, hosts, name, placement.to_string());
-        let members = self.traffic.members.len() as u32;
+        let group = self.share_members(shared);
         let made = self.traffic.multicasts.get_mut(place)?;
         made.starts.fill(Time::NEVER);
-        match shared.members {
-            Some(first) => {
-                made.group = first;
-                self.traffic.members.pop();
-            }
-            None => shared.members = Some(members - 1),
-        }
+        made.group = group;
         self.own_last();
         Some(Box::new(move |rank| Operation::Multicast { multicast: place as u32, rank }))
     }
@@ -362,19 +356,21 @@ impl Maker<'_> {
         };
         let keys = keys.at(shared.server);
         self.in_network(&keys, bytes, hosts, name, placement.to_string());
-        let members = self.traffic.members.len() as u32;
+        let group = self.share_members(shared);
         let spec = self.traffic.specs.get_mut(place)?;
         spec.begin_when_told();
+        spec.join(group);
         shared.server = Some(spec.server());
-        match shared.members {
-            Some(first) => {
-                spec.join(first);
-                self.traffic.members.pop();
-            }
-            None => shared.members = Some(members - 1),
-        }
         self.own_last();
         Some(Box::new(move |rank| Operation::Own { number, rank }))
+    }
+
+    /// The group that all collectives of a kind use: the first one's. The group that was made last goes if it is another one.
+    fn share_members(&mut self, shared: &mut Shared) -> u32 {
+        let last = self.traffic.members.len() as u32 - 1;
+        let first = *shared.members.get_or_insert(last);
+        self.traffic.members.truncate(if first == last { last + 1 } else { last } as usize);
+        first
     }
 
     /// The last collective is a part of the job that is being made.

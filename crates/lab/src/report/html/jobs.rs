@@ -25,7 +25,7 @@ pub(super) fn section(jobs: &[JobFacts]) -> String {
     out.push_str("<div class=\"charts one\">\n");
     out.push_str(&table(&HEAD, &cells(rows(&shown))));
     out.push_str(&table(&OPERATIONS_HEAD, &cells(operation_rows(&shown))));
-    let drawn = shown.iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
+    let drawn = shown.into_iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
     drawn.for_each(|job| out.push_str(&picture(job)));
     out.push_str("</div>\n");
     out
