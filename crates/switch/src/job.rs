@@ -1,7 +1,9 @@
 //! A job as its workers, its parameter server and the switches know it: who takes part, where, and how its keys become slots.
 
 use crate::who::{RACK_MAX, Who};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use strandway_fabric::Topology;
 use strandway_proto::aggregate::{Fragment, Kind, Marks, number_of};
 use strandway_proto::packet::{ConnectionId, Flags, Header};
@@ -333,6 +335,46 @@ fn index_list(job: u16, length: u32, slots: u32) -> Vec<u32> {
         list.push(slot);
     }
     list
+}
+
+/// What a switch knows of the jobs that it serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<u16, Arc<Job>>,
+    /// The number of the leaf that the switch is.
+    leaf: u32,
+}
+
+impl Jobs {
+    pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
+        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
+    }
+
+    pub(crate) fn insert(&mut self, job: &Arc<Job>) {
+        self.jobs.insert(job.shape.number, Arc::clone(job));
+    }
+
+    pub(crate) fn remove(&mut self, job: u16) {
+        self.jobs.remove(&job);
+    }
+
+    pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
+        self.jobs.get(&job)
+    }
+
+    /// The number of the leaf that the switch is.
+    pub(crate) const fn leaf(&self) -> u32 {
+        self.leaf
+    }
+
+    /// Does this switch add fragments of that rack, or of that level?
+    pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
+        if fragment.marks.has(Marks::LEVEL) {
+            return job.server_leaf() == self.leaf;
+        }
+        let rack = { fragment.racks }.trailing_zeros() as usize;
+        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
+    }
 }
 
 #[cfg(test)]

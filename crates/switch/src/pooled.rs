@@ -1,6 +1,6 @@
-//! What the programs of ESA and ATP share: the jobs of a switch, and one pool of slots for all of them.
+//! What the programs of ESA and ATP share: one pool of slots for all jobs of a switch.
 
-use crate::job::Job;
+use crate::job::{Job, Jobs};
 use crate::pool::Pool;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -9,41 +9,6 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Marks};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::units::{Span, Time};
-
-/// What a switch knows of the jobs that it serves.
-#[derive(Clone, Debug)]
-pub(crate) struct Jobs {
-    jobs: BTreeMap<u16, Arc<Job>>,
-    /// The switch is above these hosts: the number of its leaf.
-    leaf: u32,
-}
-
-impl Jobs {
-    pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
-        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
-    }
-
-    pub(crate) fn insert(&mut self, job: &Arc<Job>) {
-        self.jobs.insert(job.shape.number, Arc::clone(job));
-    }
-
-    pub(crate) fn remove(&mut self, job: u16) {
-        self.jobs.remove(&job);
-    }
-
-    pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
-        self.jobs.get(&job)
-    }
-
-    /// Does this switch add fragments of that rack, or of that level?
-    pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
-        if fragment.marks.has(Marks::LEVEL) {
-            return job.server_leaf() == self.leaf;
-        }
-        let rack = { fragment.racks }.trailing_zeros() as usize;
-        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
-    }
-}
 
 /// The slot of a fragment: racks are added half the slots away from workers, so that a switch that does both keeps them apart.
 /// ESA sheet, section 10.

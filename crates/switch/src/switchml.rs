@@ -4,7 +4,7 @@
 //! program (ESA sheet, section 11.1). The register of each worker's newest fragment, which makes it safe where packets change their order,
 //! is ours; so is what happens between two levels.
 
-use crate::job::Job;
+use crate::job::{Job, Jobs};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -72,8 +72,7 @@ impl Share {
 /// The program of one switch.
 #[derive(Clone, Debug)]
 pub struct SwitchMlProgram {
-    jobs: BTreeMap<u16, Arc<Job>>,
-    leaf: u32,
+    jobs: Jobs,
     strict_order: bool,
     /// By job and level.
     shares: BTreeMap<(u16, bool), Share>,
@@ -101,9 +100,8 @@ impl SwitchMlProgram {
     /// The program of the switch above this leaf's hosts. `slots` are divided evenly among the jobs, half of each share for either version
     /// (ours: `floor(slots / jobs / 2)`); `every` is the interval of the picture of who holds slots.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, strict_order: bool, every: Span) -> SwitchMlProgram {
-        let (jobs_of, shares) = (BTreeMap::new(), BTreeMap::new());
-        let mut program =
-            SwitchMlProgram { jobs: jobs_of, leaf, strict_order, shares, slots, every, acts: VecDeque::new() };
+        let (served, shares) = (Jobs::new(&[], leaf), BTreeMap::new());
+        let mut program = SwitchMlProgram { jobs: served, strict_order, shares, slots, every, acts: VecDeque::new() };
         let mut first = 0;
         for job in jobs {
             first = program.admit(job, first);
@@ -115,8 +113,8 @@ impl SwitchMlProgram {
     pub fn admit(&mut self, job: &Arc<Job>, mut first: u32) -> u32 {
         for level in [false, true] {
             let here = match level {
-                false => job.racks().iter().any(|rack| rack.leaf == self.leaf),
-                true => job.racks().len() > 1 && job.server_leaf() == self.leaf,
+                false => job.racks().iter().any(|rack| rack.leaf == self.jobs.leaf()),
+                true => job.racks().len() > 1 && job.server_leaf() == self.jobs.leaf(),
             };
             if !here {
                 continue;
@@ -129,13 +127,13 @@ impl SwitchMlProgram {
             self.shares.insert((job.shape.number, level), Share { twins, first, counts, ..Share::default() });
             first += 2 * job.shape.window;
         }
-        self.jobs.insert(job.shape.number, Arc::clone(job));
+        self.jobs.insert(job);
         first
     }
 
     /// Serves a job no more, and forgets what its slots hold.
     pub fn dismiss(&mut self, now: Time, job: u16) {
-        self.jobs.remove(&job);
+        self.jobs.remove(job);
         for level in [false, true] {
             if let Some(share) = self.shares.get_mut(&(job, level)) {
                 let open = i32::try_from(share.open).unwrap_or(i32::MAX);
@@ -229,7 +227,7 @@ impl SwitchMlProgram {
         let marks = fragment.marks.without(Marks::RESEND);
         if !marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
             let up = Fragment { kind: Kind::Data, marks: marks.with(Marks::LEVEL), workers: 0, ..fragment };
-            if job.server_leaf() == self.leaf {
+            if job.server_leaf() == self.jobs.leaf() {
                 return self.handle_data(now, job, up, Lanes::Register(register), plane);
             }
             return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));
@@ -244,7 +242,7 @@ impl SwitchMlProgram {
         if !fragment.marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
             // The rack's sum goes up again with the worker's name: where racks are added, the whole sum is.
             let up = Fragment { kind: Kind::Data, marks: fragment.marks.with(Marks::LEVEL), workers: 0, ..fragment };
-            if job.server_leaf() == self.leaf {
+            if job.server_leaf() == self.jobs.leaf() {
                 return self.handle_data(now, job, up, Lanes::Register(register), plane);
             }
             return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));
@@ -259,17 +257,11 @@ impl SwitchMlProgram {
 impl Program for SwitchMlProgram {
     fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let Some(job) = self.jobs.get(&{ fragment.job }).map(Arc::clone) else { return Fate::Consume };
+        let Some(job) = self.jobs.get(fragment.job).map(Arc::clone) else { return Fate::Consume };
         if fragment.kind != Kind::Data {
             return Fate::Forward;
         }
-        let level = fragment.marks.has(Marks::LEVEL);
-        let rack = { fragment.racks }.trailing_zeros() as usize;
-        let mine = match level {
-            true => job.server_leaf() == self.leaf,
-            false => job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf),
-        };
-        if !mine {
+        if !self.jobs.adds(&job, &fragment) {
             return Fate::Forward;
         }
         let key = key_of(fragment.number, job.shape.first);
