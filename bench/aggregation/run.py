@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduces by a switch that adds, beside rings. One CSV row a cell.
+"""All-reduces by a switch that adds, beside rings, Gloo and MPI. One CSV row a cell.
 
     sudo bench/aggregation/run.py reduce     64 MiB by 4 workers at 200 Mb/s and by 8 at 100 Mb/s: time, and lane bytes of each host
     sudo bench/aggregation/run.py slots      two jobs of four workers over 256 to 4,096 slots, under all three systems
@@ -8,13 +8,12 @@
 Fabrics are built by `strandway fabric`: all hosts below one leaf, whose namespace the switch runs in. Ports are shaped so that the cores are
 not the limit: their load is in each row. STRANDWAY is the program to run, by default target/release/strandway. RUNS is how often
 each cell is measured; its median is shown. MB is the size of buffers in MiB. ONLY=esa,ring leaves the others out of `reduce`. Gloo is
-measured if Python has torch.
+measured if this Python has torch, MPI if it has mpi4py and an mpiexec (`pip install mpich mpi4py`).
 """
 
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import statistics
@@ -23,8 +22,10 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STRANDWAY = os.environ.get("STRANDWAY", os.path.join(ROOT, "target/release/strandway"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import rivals  # noqa: E402
+from fabric import STRANDWAY, Fabric  # noqa: E402
+
 RUNS = int(os.environ.get("RUNS", "5"))
 ONLY = [word for word in os.environ.get("ONLY", "").split(",") if word]
 MB = int(os.environ.get("MB", "64"))
@@ -53,23 +54,6 @@ kind = "permutation"
 size = "1 MiB"
 """
 
-GLOO = """
-import os, sys, time, torch, torch.distributed as dist
-rank, ranks, count, runs, address = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
-os.environ.update(MASTER_ADDR=address, MASTER_PORT="29555", GLOO_SOCKET_IFNAME="p0")
-dist.init_process_group("gloo", rank=rank, world_size=ranks)
-buffer, times = torch.ones(count), []
-for run in range(runs + 1):
-    dist.barrier()
-    began = time.time()
-    dist.all_reduce(buffer)
-    times.append(time.time() - began)
-    buffer.fill_(1)
-if rank == 0:
-    print(sorted(times[1:])[runs // 2])
-"""
-
-
 def row(*cells):
     print(",".join(str(cell) for cell in cells), flush=True)
 
@@ -86,26 +70,16 @@ def cpu(pid):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Fabric:
-    """A fabric that is up for as long as this lives, all hosts below one leaf. `rate` is a host's in Mb/s."""
+class Leaf(Fabric):
+    """Hosts below one leaf, whose namespace a switch can run in. `rate` is a host's in Mb/s."""
 
     def __init__(self, rate, hosts):
-        self.name, self.hosts, self.rate = f"ag{os.getpid()}", hosts, rate
-        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-        self.file = os.path.join(self.folder, "bench.toml")
-        with open(self.file, "w") as file:
-            file.write(SCENARIO.format(hosts=hosts, rate=rate))
+        super().__init__("ag", SCENARIO.format(hosts=hosts, rate=rate))
 
     def __enter__(self):
-        done = subprocess.run([STRANDWAY, "fabric", "up", self.file, "--name", self.name], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stderr)
+        super().__enter__()
         subprocess.run(["ip", "-n", f"{self.name}-t0-p0-0", "addr", "add", f"{LEAF}/128", "dev", "lo", "nodad"], check=True)
         return self
-
-    def __exit__(self, *_):
-        subprocess.run([STRANDWAY, "fabric", "down", "--name", self.name], capture_output=True)
-        shutil.rmtree(self.folder)
 
     def inside(self, node, *command):
         return ["ip", "netns", "exec", f"{self.name}-{node}", *command]
@@ -149,7 +123,7 @@ def start(fabric, hosts, job, size, algorithm):
     for rank, host in enumerate(hosts):
         outs.append(fabric.path(f"out{job}.{rank}"))
         options = ["--ranks", ranks, "--rank", str(rank), "-b", str(size), "-e", str(size), "-n", str(RUNS), "-w", "1", "--no-multicast", "--json", outs[-1]]
-        command = [STRANDWAY, "perf", "collective", "all-reduce", *how, "--node", f"/run/strandway/{fabric.name}/h{host}.toml", *options]
+        command = [STRANDWAY, "perf", "collective", "all-reduce", *how, "--node", fabric.node(host), *options]
         processes.append(subprocess.Popen(fabric.inside(f"h{host}", *command), stdout=subprocess.DEVNULL))
     return processes, outs
 
@@ -163,35 +137,25 @@ def end(processes, outs):
     return found
 
 
-def gloo(fabric, hosts, size):
-    """The median of Gloo's all-reduces in seconds; None if Python has no torch."""
-    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
-        return None
-    # Gloo has no segment lists: plain addresses, and routes to them by way of the leaf.
-    for host in range(hosts):
-        inside = fabric.inside(f"h{host}")
-        subprocess.run([*inside, "ip", "-6", "route", "add", "fcbb:bb00:3000::/36", "via", "fe80::1000", "dev", "p0"], check=True)
-    command = lambda rank: fabric.inside(f"h{rank}", sys.executable, "-c", GLOO, str(rank), str(hosts), str(size // 4), str(RUNS), "fcbb:bb00:3000::")
-    processes = [subprocess.Popen(command(rank), stdout=subprocess.PIPE, text=True) for rank in range(hosts)]
-    said = processes[0].communicate()[0]
-    return float(said) if all(process.wait() == 0 for process in processes) else None
-
-
 def reduce():
     row("workers", "mbps", "algorithm", "mib", "runs", "p50_ms", "min_ms", "max_ms", "buffer_at_payload_rate_ms", "over_it", "lane_bytes_out_over_buffer", "lane_bytes_in_over_buffer", "runs_by_ring", "cores_busy")
     size = MB << 20
     for hosts, rate in ((4, 200), (8, 100)):
-        with Fabric(rate, hosts) as fabric:
-            for algorithm in ONLY or (*SYSTEMS, "ring", "gloo"):
+        with Leaf(rate, hosts) as fabric:
+            routed = False
+            for algorithm in ONLY or (*SYSTEMS, "ring", *rivals.LIBRARIES):
                 ideal = size * 8 / rate / 1e3 * (LANES * 4 + HEADERS) / (LANES * 4)
                 worked, began = busy()
                 cells = ["", "", ""]
-                if algorithm == "gloo":
-                    took = gloo(fabric, hosts, size)
-                    if took is None:
-                        row(hosts, rate, algorithm, MB, 0, "not measured: no torch")
+                if algorithm in rivals.LIBRARIES:
+                    reason = rivals.missing(algorithm)
+                    if reason:
+                        row(hosts, rate, algorithm, MB, 0, reason)
                         continue
-                    took = {"p50": took * 1e6, "min": took * 1e6, "max": took * 1e6}
+                    if not routed:
+                        fabric.route_plain(hosts, hosts, 1)
+                        routed = True
+                    took = rivals.spread([1e3 * run for run in rivals.measure(fabric, algorithm, "all_reduce", hosts, size, RUNS)])
                 else:
                     inside = switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, algorithm, 4_096, (1,)) if algorithm != "ring" else contextlib.nullcontext()
                     with inside:
@@ -209,7 +173,7 @@ def reduce():
 def slots():
     row("slots", "system", "job", "mib", "runs", "p50_ms", "by_switch", "evicted", "refused", "sent_again", "cores_busy")
     size = MB << 20
-    with Fabric(100, 8) as fabric:
+    with Leaf(100, 8) as fabric:
         for count in (256, 1_024, 4_096):
             for system in SYSTEMS:
                 with switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, system, count, (1, 2)) as (_, ask):
@@ -281,6 +245,6 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if os.geteuid() != 0 and sys.argv[1] != "ingress":
         sys.exit("this makes network namespaces: run it as root")
-    # What was built is removed, however this ends.
+    # A signal ends the program as an error does, so that its fabric is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     jobs[sys.argv[1]]()
