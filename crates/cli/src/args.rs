@@ -16,8 +16,8 @@ use clap::{Parser, Subcommand};
 pub(crate) use cast::{CastArgs, Trust};
 pub(crate) use copy::CopyArgs;
 pub(crate) use fabric::{
-    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs, FabricRunArgs,
-    FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
+    FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use node::{DoctorArgs, NodeArgs};

@@ -9,10 +9,11 @@ mod nodes;
 pub use live::live;
 pub use nodes::{PORT, node_file, up};
 pub use strandway_namespaces::{
-    Copied, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking, Moment,
-    NAMESPACES_MAX, Node, PLANES_MAX, Place, Port, PortStatus, Probed, RATE_MAX, Running, Status, Step, T1Status,
-    TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after, enter, fail,
-    failed_lines, feasible, heal, is_carried, line, moments, names, probe, probe_copies, set_team, status, teams,
+    Copied, Copying, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking,
+    Moment, NAMESPACES_MAX, Node, PLANES_MAX, Place, Port, PortStatus, Probed, RATE_MAX, Running, Status, Step,
+    T1Status, TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after,
+    enter, fail, failed_lines, feasible, heal, is_carried, line, moments, names, probe, probe_copies, set_team, status,
+    teams,
 };
 
 use crate::problem::Problems;
@@ -49,6 +50,8 @@ pub struct Options {
     pub unshaped: bool,
     /// A share of a long link's frames that is late, and by how much, such as `1%:200us`.
     pub reorder: Option<String>,
+    /// How switches copy multicast.
+    pub copying: Copying,
 }
 
 /// What is to be built for a scenario.
@@ -151,6 +154,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         lines: lines_of(&experiment.plan, options.unshaped, reorder),
         ways: ways(&experiment, node_rate),
         teams: Team::of_groups(shape.hosts as u16, &experiment.plan.multicast),
+        copying: options.copying,
     };
     // What the limits above let through fits micro segments.
     let clos = fabric.clos();

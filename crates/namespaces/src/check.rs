@@ -1,10 +1,10 @@
 //! What this machine can do for fabrics of namespaces.
 
-use crate::LinuxFabric;
 use crate::lines::whole_frames;
 use crate::queue::{CLASSES, Object};
 use crate::run::{carry_out, run};
 use crate::steps::{Step, Tool};
+use crate::{Copying, LinuxFabric};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -99,7 +99,8 @@ pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
         return fabric;
     }
     let why = |finding: &Finding| format!("{}: {}; {}", finding.what, finding.said, finding.remedy);
-    if let Some(finding) = missing.iter().find(|finding| COPIES.contains(&finding.what)) {
+    let filters = fabric.copying == Copying::Filters;
+    if let Some(finding) = missing.iter().find(|finding| filters && COPIES.contains(&finding.what)) {
         fabric = fabric.without_copies(&why(finding));
     }
     match missing.iter().find(|finding| finding.what != COPIES[1]) {

@@ -71,6 +71,26 @@ pub struct LinuxFabric {
     /// The multicast teams that switches copy for: that of all hosts, and the scenario's. Empty where they cannot copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<Team>,
+    /// How switches copy multicast.
+    #[serde(default, skip_serializing_if = "Copying::is_default")]
+    pub copying: Copying,
+}
+
+/// How switches copy multicast packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Copying {
+    /// By filters at their ports, for every member of a team.
+    #[default]
+    Filters,
+    /// By the kernel's multicast routing (`ip6mr`) with static routes per source, as routers of other networks do.
+    Routers,
+}
+
+impl Copying {
+    fn is_default(&self) -> bool {
+        *self == Copying::default()
+    }
 }
 
 /// The way between hosts of two sites, or of one.
@@ -297,6 +317,7 @@ impl LinuxFabric {
             ("long links", format!("{}", a.lines.len()), format!("{}", b.lines.len())),
             ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
             ("multicast teams", format!("{}", a.teams.len()), format!("{}", b.teams.len())),
+            ("copies by", format!("{:?}", a.copying).to_lowercase(), format!("{:?}", b.copying).to_lowercase()),
         ] {
             if here != there {
                 found.push(format!("{what} {here} instead of {there}"));

@@ -9,6 +9,7 @@ pub mod line;
 mod lines;
 mod probe;
 mod queue;
+mod routers;
 mod run;
 mod state;
 mod status;
@@ -18,7 +19,7 @@ mod teams;
 pub use check::{Finding, check, feasible};
 pub use counted::links;
 pub use fabric::{
-    HOSTS_MAX, LINE_RATE_MAX, LinuxFabric, Marking, NAMESPACES_MAX, Node, PLANES_MAX, Port, RATE_MAX, Way,
+    Copying, HOSTS_MAX, LINE_RATE_MAX, LinuxFabric, Marking, NAMESPACES_MAX, Node, PLANES_MAX, Port, RATE_MAX, Way,
 };
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};

@@ -4,10 +4,11 @@ use crate::check::check;
 use crate::failure::{Failures, Target};
 use crate::lines;
 use crate::queue::PROGRAM;
+use crate::routers;
 use crate::state::{self, Running, State, folder, netns};
 use crate::steps::{Step, Tool, build, change, regroup};
 use crate::teams::{TEAM_MAX, Team};
-use crate::{LinuxFabric, Node};
+use crate::{Copying, LinuxFabric, Node};
 use std::fmt;
 use std::fs;
 use std::io::Write;
@@ -78,6 +79,9 @@ pub fn up(
         }
         state.save_node_files(node_file)?;
         lines::start(fabric, program)?;
+        if fabric.copying == Copying::Routers {
+            routers::set(fabric, &fabric.teams)?;
+        }
         state.complete = true;
         state.save()
     });
@@ -125,6 +129,7 @@ pub fn down_after(name: &str, _running: &Running) -> Result<usize, LinuxError> {
 
 fn remove(name: &str) -> Result<usize, LinuxError> {
     lines::stop(name)?;
+    routers::stop(name)?;
     let spaces = state::namespaces(name);
     if !spaces.is_empty() {
         let lines = spaces.iter().map(|space| format!("netns del {space}")).collect();
@@ -249,8 +254,12 @@ pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, Li
     if teams == state.teams {
         return Ok(false);
     }
-    for step in regroup(fabric, &state.teams, &teams) {
-        carry_out(&step)?;
+    if fabric.copying == Copying::Routers {
+        routers::set(fabric, &[&fabric.teams[..], &teams].concat())?;
+    } else {
+        for step in regroup(fabric, &state.teams, &teams) {
+            carry_out(&step)?;
+        }
     }
     state.teams = teams;
     state.save()?;
@@ -347,6 +356,7 @@ pub(crate) fn run(
         let remedy = match program {
             "nsenter" => "install util-linux",
             "clang" => "install clang",
+            routers::CONTROL => "install smcroute (apt install smcroute)",
             _ => "install iproute2, 6.1 or later",
         };
         LinuxError(format!("`{program}` cannot be run: {e}; {remedy}"))

@@ -4,7 +4,7 @@ use crate::failure::Failures;
 use crate::lines::{ENDS, whole_frames};
 use crate::queue::{Object, Queue, WHOLE, arrivals, burst, queue};
 use crate::teams::{Team, disband, form};
-use crate::{LinuxFabric, Node, Port};
+use crate::{Copying, LinuxFabric, Node, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};
@@ -83,6 +83,10 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
 /// What leads from one set of multicast teams to another one.
 pub fn regroup(fabric: &LinuxFabric, from: &[Team], to: &[Team]) -> Vec<Step> {
     let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
+    if fabric.copying == Copying::Routers {
+        // A router reads its routes from a file (`routers.rs`).
+        return Vec::new();
+    }
     let gone = from.iter().filter(|team| !to.contains(team)).map(|team| disband(fabric, team));
     let new: Vec<_> = to.iter().filter(|team| !from.contains(team)).map(|team| form(fabric, team)).collect();
     for switch in new.iter().flat_map(BTreeMap::keys) {

@@ -125,36 +125,45 @@ impl LinuxFabric {
 
     /// By switch, and by the neighbour that a packet of this group comes from: the neighbours that get a copy.
     pub(crate) fn copies(&self, team: &Team, plane: u8, tree: u16) -> BTreeMap<(Node, Node), Vec<Node>> {
+        team.hosts.iter().flat_map(|&host| self.copies_from(team, host, plane, tree)).collect()
+    }
+
+    /// The same for what one member casts.
+    pub(crate) fn copies_from(
+        &self,
+        team: &Team,
+        host: u16,
+        plane: u8,
+        tree: u16,
+    ) -> BTreeMap<(Node, Node), Vec<Node>> {
         let topology = self.topology();
         let members = Members::new(&topology, team.hosts.iter().map(|&h| HostId(u32::from(h))).collect());
         let numbered = Tree::numbered(&topology, u32::from(tree));
         let mut copies = BTreeMap::new();
-        for &host in &team.hosts {
-            let source = HostId(u32::from(host));
-            let mut at: Vec<(Node, NodeId)> = vec![(Node::Host(host), topology.leaf(topology.leaf_of(source), plane))];
-            while let Some((from, switch)) = at.pop() {
-                let here = known(&topology, switch);
-                let mut next = Vec::new();
-                members.copies(&topology, switch, source, numbered, |port| {
-                    let ends = topology.ends(port.link(&topology, switch)).expect("a port in use has a link");
-                    let far = known(&topology, ends.to);
-                    let mut from = here;
-                    if let (Node::T0(_, a), Node::T0(_, b)) = (here, far) {
-                        // A long link has a T1 of its own, which the simulator does without.
-                        let pair = SitesShape::pair(u32::from(a), u32::from(b)) as u16;
-                        from = Node::T1(plane, pair * self.clos().paths_between_t0s() + tree);
-                        copies.insert((from, here), vec![far]);
-                        next.push(from);
-                    } else {
-                        next.push(far);
-                    }
-                    if !matches!(far, Node::Host(_)) {
-                        at.push((from, ends.to));
-                    }
-                });
-                if !next.is_empty() {
-                    copies.insert((here, from), next);
+        let source = HostId(u32::from(host));
+        let mut at: Vec<(Node, NodeId)> = vec![(Node::Host(host), topology.leaf(topology.leaf_of(source), plane))];
+        while let Some((from, switch)) = at.pop() {
+            let here = known(&topology, switch);
+            let mut next = Vec::new();
+            members.copies(&topology, switch, source, numbered, |port| {
+                let ends = topology.ends(port.link(&topology, switch)).expect("a port in use has a link");
+                let far = known(&topology, ends.to);
+                let mut from = here;
+                if let (Node::T0(_, a), Node::T0(_, b)) = (here, far) {
+                    // A long link has a T1 of its own, which the simulator does without.
+                    let pair = SitesShape::pair(u32::from(a), u32::from(b)) as u16;
+                    from = Node::T1(plane, pair * self.clos().paths_between_t0s() + tree);
+                    copies.insert((from, here), vec![far]);
+                    next.push(from);
+                } else {
+                    next.push(far);
                 }
+                if !matches!(far, Node::Host(_)) {
+                    at.push((from, ends.to));
+                }
+            });
+            if !next.is_empty() {
+                copies.insert((here, from), next);
             }
         }
         copies

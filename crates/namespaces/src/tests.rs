@@ -26,6 +26,7 @@ fn fabric() -> LinuxFabric {
         lines: Vec::new(),
         ways: Vec::new(),
         teams: Team::of_groups(4, &[]),
+        copying: Copying::Filters,
     }
 }
 

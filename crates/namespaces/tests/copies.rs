@@ -4,15 +4,15 @@
 #![cfg(target_os = "linux")]
 
 use rustix::net::netdevice::name_to_index;
-use rustix::net::sockopt::{set_ipv6_multicast_if, set_ipv6_tclass};
+use rustix::net::sockopt::{set_ipv6_multicast_hops, set_ipv6_multicast_if, set_ipv6_tclass};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_namespaces::{
-    Copied, LinuxFabric, Marking, Node, Status, Team, check, down, fail, heal, move_into, netns, probe, probe_copies,
-    set_team, status, teams, up,
+    Copied, Copying, LinuxFabric, Marking, Node, Status, Team, check, down, fail, folder, heal, move_into, netns,
+    probe, probe_copies, set_team, status, teams, up,
 };
 
 /// A fabric of a name of its own, gone at the end of its test.
@@ -56,6 +56,7 @@ fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> 
         lines: Vec::new(),
         ways: Vec::new(),
         teams: Team::of_groups(4, &[]),
+        copying: Copying::Filters,
     };
     let standing = Standing(change(fabric));
     let program = Path::new("there are no long links to carry");
@@ -88,15 +89,36 @@ fn port<T>(status: &Status, node: &str, port: &str, of: impl Fn(&strandway_names
     of(found.unwrap_or_else(|| panic!("{node} has no port {port}")))
 }
 
+/// The same with routers; `None` also where there is no `smcrouted`.
+fn routed() -> Option<Standing> {
+    if std::process::Command::new("smcrouted").arg("-v").output().is_err() {
+        eprintln!("skipped: there is no smcrouted; apt install smcroute");
+        return None;
+    }
+    standing(false, |fabric| LinuxFabric { copying: Copying::Routers, ..fabric })
+}
+
 #[test]
 fn without_failures_every_copy_arrives_and_with_each_those_that_it_hits_vanish() {
-    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    if let Some(fabric) = standing(false, |fabric| fabric) {
+        copies_vanish_where_failures_hit_them(&fabric);
+    }
+}
+
+#[test]
+fn routers_copy_as_filters_do_and_failures_hit_their_copies() {
+    if let Some(fabric) = routed() {
+        copies_vanish_where_failures_hit_them(&fabric);
+    }
+}
+
+fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
     let whole = |fabric: &Standing, when: &str| {
         for c in fabric.cast(1) {
             assert_eq!((c.team, c.casts, c.refused, c.wanted, c.arrived), (0, 4, 0, 12, 12), "{when}: {c:?}");
         }
     };
-    whole(&fabric, "at first");
+    whole(fabric, "at first");
     // What is left of a tree of a plane: casts refused, and copies that arrive, of the 12 of four casts. Below the same T0 are 4.
     type Left = fn(u8, u16) -> (u32, u32);
     let cases: [(&str, Left); 10] = [
@@ -121,7 +143,7 @@ fn without_failures_every_copy_arrives_and_with_each_those_that_it_hits_vanish()
             assert_eq!((c.refused, c.arrived), left(c.plane, c.tree), "{target}: {c:?}");
         }
         assert_eq!(heal(fabric.name(), Some(target)), Ok(true));
-        whole(&fabric, target);
+        whole(fabric, target);
     }
     // A port that was down copies again, and unicast is as it was.
     for way in probe(fabric.name()).expect("it stands") {
@@ -189,7 +211,33 @@ fn copies_are_counted_at_the_ports_that_they_pass() {
 
 #[test]
 fn a_team_made_by_hand_is_copied_for_until_it_is_removed() {
-    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    if let Some(fabric) = standing(false, |fabric| fabric) {
+        teams_come_and_go(&fabric);
+    }
+}
+
+#[test]
+fn routers_copy_for_a_team_made_by_hand_until_it_is_removed() {
+    if let Some(fabric) = routed() {
+        teams_come_and_go(&fabric);
+    }
+}
+
+#[test]
+fn routers_end_with_their_fabric() {
+    let Some(fabric) = routed() else { return };
+    let home = folder(fabric.name()).join("routers");
+    let files = std::fs::read_dir(home).expect("routers have files").flatten();
+    let pids = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "pid"));
+    let numbers: Vec<String> = pids.map(|file| std::fs::read_to_string(file.path()).expect("a number")).collect();
+    assert_eq!(numbers.len(), 8, "a router per switch");
+    let runs = |number: &String| Path::new(&format!("/proc/{}", number.trim())).join("fd/0").exists();
+    assert!(numbers.iter().all(runs));
+    drop(fabric);
+    assert!(!numbers.iter().any(runs));
+}
+
+fn teams_come_and_go(fabric: &Standing) {
     let name = fabric.name();
     let of_seven =
         || fabric.cast(1).into_iter().filter(|c| c.team == 7).map(|c| (c.casts, c.arrived)).collect::<Vec<_>>();
@@ -271,6 +319,8 @@ impl Casts {
         at_host(fabric, host, move || {
             let socket = UdpSocket::bind((source, 0)).expect("a socket");
             set_ipv6_tclass(&socket, class).expect("a class");
+            // Routers count hops down.
+            set_ipv6_multicast_hops(&socket, 8).expect("hops");
             Casts(socket)
         })
     }

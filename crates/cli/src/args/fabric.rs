@@ -127,12 +127,9 @@ pub(crate) struct FabricName {
     pub(crate) name: String,
 }
 
+/// How a fabric is built, beyond its scenario.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct FabricUpArgs {
-    /// Scenario (.toml)
-    pub(crate) scenario: PathBuf,
-    #[command(flatten)]
-    pub(crate) fabric: FabricName,
+pub(crate) struct FabricBuildArgs {
     /// Rate of every port, such as 500Mbps, instead of the scenario's; queues in BDP follow it
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<String>,
@@ -142,6 +139,19 @@ pub(crate) struct FabricUpArgs {
     /// Deliver a share of a long link's frames late by a time, such as 1%:200us, so that others overtake them
     #[arg(long, value_name = "SHARE:TIME")]
     pub(crate) reorder: Option<String>,
+    /// Let routers copy multicast (the kernel's, with a static `smcrouted` per switch), as other networks do; by default filters at ports copy
+    #[arg(long)]
+    pub(crate) routers: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricUpArgs {
+    /// Scenario (.toml)
+    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    #[command(flatten)]
+    pub(crate) build: FabricBuildArgs,
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -156,15 +166,8 @@ pub(crate) struct FabricRunArgs {
     pub(crate) common: Common,
     #[command(flatten)]
     pub(crate) fabric: FabricName,
-    /// Rate of every port, such as 500Mbps, if a fabric is built
-    #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<String>,
-    /// Shape no port, if a fabric is built
-    #[arg(long)]
-    pub(crate) unshaped: bool,
-    /// Deliver a share of a long link's frames late by a time, such as 1%:200us, so that others overtake them
-    #[arg(long, value_name = "SHARE:TIME")]
-    pub(crate) reorder: Option<String>,
+    #[command(flatten)]
+    pub(crate) build: FabricBuildArgs,
     /// Simulate the scenario as well, and put both worlds into one table
     #[arg(long)]
     pub(crate) both: bool,

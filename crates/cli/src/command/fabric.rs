@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use crate::args::{
-    FabricArgs, FabricBenchLineArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs, FabricRunArgs,
-    FabricStatusArgs, FabricUpArgs,
+    FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
+    FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -19,7 +19,7 @@ use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_lab::linux::line::{Line, Losses};
-use strandway_lab::linux::{self, Copied, FOLDER, LinuxError, Options, Probed, Running, Up};
+use strandway_lab::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report, wire};
 use strandway_proto::Rate;
 use strandway_sim::Control;
@@ -67,9 +67,14 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
     }
 }
 
+fn asked(args: &FabricBuildArgs) -> Options {
+    let copying = if args.routers { Copying::Routers } else { Copying::Filters };
+    Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone(), copying }
+}
+
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
+    let options = asked(&args.build);
     let name = &args.fabric.name;
     let show = |text: &str| {
         if !args.quiet {
@@ -124,8 +129,8 @@ impl Drop for Lease<'_> {
 
 fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
-    let options = Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone() };
-    if args.both && args.unshaped {
+    let options = asked(&args.build);
+    if args.both && args.build.unshaped {
         let said =
             "--unshaped: ports as fast as the machine goes cannot be simulated; give --rate, or leave --both out";
         return Err(Failure::Usage(said.into()));
@@ -156,7 +161,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     if experiment.plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Down { .. })) {
         notes.push("lost: what a link that is down swallows is not counted; `lost` is random loss alone".to_string());
     }
-    if args.unshaped {
+    if args.build.unshaped {
         notes.push("rates: ports are not shaped, so slowdown and use of links mean nothing".to_string());
     }
     let load = load_average();

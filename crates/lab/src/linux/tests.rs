@@ -45,13 +45,13 @@ fn a_scenario_becomes_hosts_switches_and_rates() {
 
 #[test]
 fn a_rate_on_the_command_line_replaces_all_rates_and_what_follows_from_them() {
-    let options = Options { rate: Some("100Mbps".into()), unshaped: false, reorder: None };
+    let options = Options { rate: Some("100Mbps".into()), ..Options::default() };
     let slow = of(TWO_PLANES, &["fabric.queue=1 BDP", "fabric.uplink_rate=400 Mbps"], &options).expect("a fabric");
     assert_eq!((slow.host_rate, slow.uplink_rate, slow.node_rate), (Some(100_000_000), Some(100_000_000), 200_000_000));
     let fast = of(TWO_PLANES, &["fabric.queue=1 BDP"], &Options::default()).expect("a fabric");
     assert!(slow.base_rtt_ns > fast.base_rtt_ns * 3);
-    let free = of(TWO_PLANES, &["fabric.rate=800 Gbps"], &Options { rate: None, unshaped: true, reorder: None })
-        .expect("a fabric");
+    let free =
+        of(TWO_PLANES, &["fabric.rate=800 Gbps"], &Options { unshaped: true, ..Options::default() }).expect("a fabric");
     assert_eq!((free.host_rate, free.uplink_rate, free.node_rate), (None, None, 10_000_000_000));
     assert!(build(&free).iter().flat_map(|step| &step.lines).all(|line| !shapes(line)));
 }
@@ -85,16 +85,8 @@ fn what_namespaces_cannot_be_is_said_with_a_remedy() {
         (vec!["fabric.planes=10", "fabric.routing=hashed"], no(), "a node has at most 8 planes"),
         (vec!["fabric.bundle=2"], no(), "parallel links cannot be told apart"),
         (vec!["fabric.hots=3"], no(), "did you mean `hosts`?"),
-        (
-            vec![],
-            Options { rate: Some("500".into()), unshaped: false, reorder: None },
-            "--rate = 500: a rate needs a unit",
-        ),
-        (
-            vec![],
-            Options { rate: Some("2 Gbps".into()), unshaped: false, reorder: None },
-            "faster than software carries",
-        ),
+        (vec![], Options { rate: Some("500".into()), ..Options::default() }, "--rate = 500: a rate needs a unit"),
+        (vec![], Options { rate: Some("2 Gbps".into()), ..Options::default() }, "faster than software carries"),
     ] {
         let problems = of(TWO_PLANES, &sets, &options).expect_err(said);
         assert!(problems.to_string().contains(said), "{sets:?}: {problems}");
@@ -130,7 +122,7 @@ fn nodes_are_told_whether_ports_trim() {
     assert!(node_file(&fabric, 0).trimming);
     assert!(!node_file(&fabric.without_program("there is no clang"), 0).trimming);
     // No port trims where nothing can wait.
-    let free = Options { rate: None, unshaped: true, reorder: None };
+    let free = Options { unshaped: true, ..Options::default() };
     let free = of(TWO_PLANES, &["fabric.trimming=true", "fabric.ecn=true"], &free).expect("a fabric");
     assert!(!free.has_program() && free.notes.iter().any(|note| note.starts_with("trimming: off")));
 }
