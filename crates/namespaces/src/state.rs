@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where fabrics are remembered: a folder each, with `fabric.toml` and a node file per host.
@@ -133,6 +133,7 @@ pub fn name_fits(name: &str) -> Result<(), LinuxError> {
 #[derive(Debug)]
 pub struct Running {
     _file: File,
+    path: PathBuf,
 }
 
 impl Running {
@@ -148,8 +149,14 @@ impl Running {
             LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
         };
         fs::create_dir_all(FOLDER).map_err(fail)?;
-        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(fail)?;
+        let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut file = open().map_err(fail)?;
         match file.try_lock() {
+            // The process that held it may have removed the file after this one had opened it: then the lock protects nothing.
+            Ok(()) if !is_at(&file, &path) => {
+                drop(file);
+                return Running::on(name);
+            }
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
                 let mut pid = String::new();
@@ -163,8 +170,20 @@ impl Running {
         }
         let noted = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         noted.map_err(fail)?;
-        Ok(Running { _file: file })
+        Ok(Running { _file: file, path })
     }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Before the lock ends with the file.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Is this open file the one that a path names?
+fn is_at(file: &File, path: &Path) -> bool {
+    matches!((file.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if (open.dev(), open.ino()) == (there.dev(), there.ino()))
 }
 
 /// The folder of a fabric.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_namespaces::{
-    Copied, Copying, LinuxFabric, Marking, Node, Status, Team, check, down, fail, folder, heal, move_into, netns,
-    probe, probe_copies, set_team, status, teams, up,
+    Copied, Copying, LinuxFabric, Marking, Node, Running, Status, Team, check, down, fail, folder, heal, move_into,
+    netns, probe, probe_copies, set_team, status, teams, up,
 };
 
 /// A fabric of a name of its own, gone at the end of its test.
@@ -368,4 +368,35 @@ fn a_slow_port_drops_marks_or_cuts_its_own_copies_alone() {
         // Nothing of that is random loss, although a queue that is full refuses what the switch's filter sends to it.
         assert!(status.ports.iter().all(|p| p.lost == 0), "{:?}", status.ports);
     }
+}
+
+#[test]
+fn a_fabric_is_held_once_at_a_time_and_leaves_no_file() {
+    let name = format!("held{}", std::process::id());
+    let file = folder(&name).with_extension("running");
+    let Ok(first) = Running::on(&name) else {
+        eprintln!("skipped: {} cannot be written", file.display());
+        return;
+    };
+    assert!(Running::on(&name).expect_err("it is held").0.contains("wait for its end"));
+    drop(first);
+    assert!(!file.exists());
+    // Threads that take it in turns never have it together, although each removes the file of the one before.
+    let (holders, turns) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while turns.load(Ordering::Relaxed) < 200 {
+                    if let Ok(held) = Running::on(&name) {
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_micros(100));
+                        assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
+                        drop(held);
+                    }
+                }
+            });
+        }
+    });
+    assert!(!file.exists());
 }
