@@ -239,6 +239,9 @@ fn reproduce_judges_rows_and_ends_with_their_verdict() {
     assert_eq!(verdicts, ["met", "missed", "unknown", "met"]);
     assert_eq!((rows[2]["published"].is_null(), rows[2]["tolerance"].is_null()), (true, true));
     assert_eq!(rows[0]["command"], "strandway reproduce test --only met");
+    let kinds: Vec<&str> = rows.iter().map(|r| r["kind"].as_str().expect("a word")).collect();
+    assert_eq!(kinds, ["relation", "relation", "study", "relation"]);
+    assert_eq!(rows[0]["seeds"].as_array().map(Vec::len), Some(2));
 
     let (status, out, err) =
         folder.strandway(&["reproduce", "test", "--only", "test/met", "--html", "a.html", "--jobs", "1"]);
@@ -246,6 +249,35 @@ fn reproduce_judges_rows_and_ends_with_their_verdict() {
     assert!(out.contains("test/met") && out.contains("1 met, 0 missed"), "{out}");
     let page = std::fs::read_to_string(folder.0.join("a.html")).expect("a page");
     assert!(page.contains("strandway reproduce test --only met") && !page.contains("http"), "a page without network");
+}
+
+#[test]
+fn a_page_holds_the_tables_of_reproduce_and_tells_which_rows_have_turned() {
+    let folder = Folder::new("page");
+    let marker = |which: &str, name: &str| format!("<!-- {which}: strandway reproduce {name} -->\n");
+    let pair = |name: &str| marker("begin", name) + &marker("end", name);
+    let page = folder.0.join("page.md");
+    std::fs::write(&page, "# Mine\n").expect("a page");
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--markdown", "page.md"]);
+    assert!(status == 2 && err.contains("page.md: the page has no place for `test`; add two lines"), "{err}");
+    std::fs::write(&page, format!("# Mine\n\n{}\n{}\nMy words.\n", pair("counts"), pair("test"))).expect("a page");
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--markdown", "page.md"]);
+    assert_eq!(status, 3, "{err}");
+    let text = std::fs::read_to_string(&page).expect("a page");
+    assert!(
+        text.contains("| `test/missed` | ") && text.contains("| `test` | 2 | 1 | 0 |") && text.ends_with("My words.\n"),
+        "{text}"
+    );
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--against", "page.md"]);
+    assert_eq!((status, err.as_str()), (0, ""), "nothing has turned");
+    std::fs::write(&page, text.replace("| missed |", "| met |")).expect("a page");
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--against", "page.md"]);
+    assert!(
+        status == 3 && err.contains("1 of 4 rows are not as page.md has them") && err.contains("test/missed"),
+        "{err}"
+    );
+    let (status, out, _) = folder.strandway(&["reproduce", "test", "--only", "met", "--markdown", "-"]);
+    assert!(status == 2 && out.is_empty(), "a page has whole sets");
 }
 
 #[test]

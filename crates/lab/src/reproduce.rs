@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strandway_sim::Control;
 use table::{Cell, Table};
 
-pub use outcome::{Bound, CellFacts, Chart, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
+pub use outcome::{Bound, CellFacts, Chart, ChartRun, Counts, Kind, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 pub use table::ChartKind;
 
 /// A set of rows with a name.
@@ -148,6 +148,11 @@ impl Work {
             prepared.hops = prepared.cell.scenario(1)?.check()?.expected_hops();
         }
         Ok(())
+    }
+
+    /// The names of the sets that rows were chosen from.
+    pub fn sets(&self) -> impl Iterator<Item = &'static str> {
+        self.sets.iter().map(|(set, _)| set.name)
     }
 
     /// How many runs there are.
@@ -296,7 +301,7 @@ mod tests {
         assert_eq!(work.runs(), 0);
         let done = work.run(2, true, || false, |_, _| ()).expect("sound");
         assert!(done.complete);
-        assert!(done.rows.iter().all(|row| row.verdict == Verdict::Met), "{:?}", done.verdicts());
+        assert!(done.rows.iter().all(|row| row.verdict == Verdict::Met), "{}", done.counts().sentence());
         let crossover = &done.rows[3].cells[0];
         assert_eq!((crossover.key.as_str(), crossover.seeds.len()), ("crossover_km", 1));
         let command =
@@ -304,6 +309,24 @@ mod tests {
         assert_eq!(crossover.command, command);
         let stopped = work.run(2, false, || true, |_, _| ()).expect("sound");
         assert!(!stopped.complete && stopped.rows[0].ours.is_none(), "what was not calculated is missing");
+    }
+
+    #[test]
+    fn a_published_number_that_judges_nothing_has_its_reason() {
+        let (mut judged, mut unjudged) = (0, 0);
+        for (set, table) in &everything().sets {
+            for row in table.sections.iter().flat_map(|section| &section.rows).filter(|row| !row.study) {
+                match Kind::of(row.source, row.bound, row.published.is_some()) {
+                    Kind::Relation => judged += 1,
+                    Kind::Unjudged => {
+                        unjudged += 1;
+                        assert!(!row.note.is_empty(), "{}/{} says nothing", set.name, row.id);
+                    }
+                    Kind::Ours | Kind::Study => {}
+                }
+            }
+        }
+        assert!(unjudged * 10 <= judged + unjudged, "{unjudged} unjudged beside {judged}");
     }
 
     #[test]
@@ -391,7 +414,7 @@ mod tests {
         let work = choose(&["test".to_string()], None, false).expect("sound");
         let done = work.run(2, false, || false, |_, _| ()).expect("runs");
         assert!(done.complete);
-        assert_eq!(done.verdicts(), [2, 1, 1]);
+        assert_eq!(done.counts(), Counts { met: 2, missed: 1, studies: 1, ..Counts::default() });
         let row = done.rows.iter().find(|r| r.id == "test/met").expect("a row");
         let seeds: Vec<f64> = row.cells[0].seeds.iter().map(|v| v.expect("finished")).collect();
         assert_eq!(row.ours, Some(seeds.iter().sum::<f64>() / seeds.len() as f64));

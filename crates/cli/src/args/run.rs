@@ -165,6 +165,13 @@ pub(crate) struct ReproduceArgs {
     /// Write tables and charts as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Write the tables as Markdown; - for standard output. In a file that is there, they replace what stands between the lines
+    /// `<!-- begin: strandway reproduce SET -->` and `<!-- end: strandway reproduce SET -->`
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["only", "against"])]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Compare with the tables of a page that --markdown has written: rows that have turned are named, and the exit status is 3
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
     /// Runs at the same time; by default as many as there are processors for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

@@ -4,10 +4,20 @@ use crate::Failure;
 use crate::args::ReproduceArgs;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::{Bars, interrupted};
+use std::path::Path;
+use strandway_lab::report::markdown;
 use strandway_lab::{report, reproduce};
 
 /// So many missed rows are named at the end.
 const NAMED: usize = 5;
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|e| Failure::Usage(format!("{}: cannot be read: {e}", path.display())))
+}
+
+fn usage(path: &Path, what: &str) -> Failure {
+    Failure::Usage(format!("{}: {what}", path.display()))
+}
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     if args.list {
@@ -16,9 +26,20 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     }
     let mut work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
     work.prepare()?;
+    let page = args.markdown.as_ref().filter(|path| path.exists()).map(|path| read(path)).transpose()?;
+    if let (Some(page), Some(path)) = (&page, &args.markdown) {
+        markdown::reproduced::places(page, work.sets()).map_err(|what| usage(path, &what))?;
+    }
+    let committed = args.against.as_ref().map(|path| read(path)).transpose()?;
     let mut outputs = Outputs::open(
-        Wanted { json: args.json.as_ref(), html: args.html.as_ref(), quiet: args.quiet, ..Wanted::default() },
-        &[],
+        Wanted {
+            json: args.json.as_ref(),
+            html: args.html.as_ref(),
+            markdown: args.markdown.as_ref(),
+            quiet: args.quiet,
+            ..Wanted::default()
+        },
+        &args.against.iter().cloned().collect::<Vec<_>>(),
     )?;
     let bars = Bars::new(args.quiet);
     let all = bars.all(work.runs(), work.hops());
@@ -33,6 +54,25 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     outputs.json(|| done.to_json())?;
     if !done.complete {
         return Err(Failure::Run("interrupted: rows whose runs were not run have no result".into()));
+    }
+    if let (Some(output), Some(path)) = (outputs.markdown.take(), &args.markdown) {
+        let text = match &page {
+            Some(page) => markdown::reproduced::inserted(page, &done).map_err(|what| usage(path, &what))?,
+            None => markdown::reproduced::reproduction(&done),
+        };
+        output.finish(text.as_bytes())?;
+    }
+    if let (Some(page), Some(path)) = (&committed, &args.against) {
+        let turned = markdown::reproduced::turned(page, &done);
+        return match turned.len() {
+            0 => Ok(()),
+            count => Err(Failure::Missed(format!(
+                "{count} of {} rows are not as {} has them; if they are right, write them there with --markdown:\n{}",
+                done.rows.len(),
+                path.display(),
+                turned.join("\n")
+            ))),
+        };
     }
     let missed: Vec<&str> =
         (done.rows.iter()).filter(|row| row.verdict == reproduce::Verdict::Missed).map(|row| row.id.as_str()).collect();

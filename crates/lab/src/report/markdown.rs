@@ -1,5 +1,7 @@
 //! Reports as Markdown, for issues and wikis.
 
+pub mod reproduced;
+
 use super::job;
 use super::lines::lines;
 use super::text::{

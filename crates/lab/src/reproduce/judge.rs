@@ -2,7 +2,7 @@
 
 use super::Set;
 use super::modelled::Modelled;
-use super::outcome::{Bound, CellFacts, Row, Verdict};
+use super::outcome::{Bound, CellFacts, Kind, Row, Verdict};
 use super::table::{Cell, Leaf, RowSpec};
 use std::collections::BTreeMap;
 
@@ -23,6 +23,7 @@ pub(super) fn judge(
         Leaf::Cell(cell, key) => mean(cell, key),
         Leaf::Model(model) => modelled(model),
     });
+    let seeds_of_row = with_each_seed(row, seeds, models);
     let mut cells = Vec::new();
     row.value.visit(&mut |leaf| {
         let (command, key, mean, seeds) = match leaf {
@@ -49,11 +50,38 @@ pub(super) fn judge(
         ratio: row.published.filter(|p| *p != 0.0).and_then(|p| Some(ours? / p)),
         bound: row.bound,
         tolerance: (row.bound != Bound::None).then_some(row.tolerance),
-        verdict: Verdict::of(row.bound, row.published, ours, row.tolerance),
+        kind: if row.study { Kind::Study } else { Kind::of(row.source, row.bound, row.published.is_some()) },
+        verdict: Verdict::of_seeds(row.bound, row.published, ours, &seeds_of_row, row.tolerance),
+        seeds: seeds_of_row,
         command: command(set, row),
         note: notes.join(". "),
         cells,
     }
+}
+
+/// The row's number with each seed that all of its cells have, if those are several.
+fn with_each_seed(
+    row: &RowSpec,
+    seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>,
+    models: &BTreeMap<&Modelled, Option<f64>>,
+) -> Vec<Option<f64>> {
+    let mut common = usize::MAX;
+    row.value.visit(&mut |leaf| {
+        if let Leaf::Cell(cell, key) = leaf {
+            common = common.min(seeds(cell, key).len());
+        }
+    });
+    if common == usize::MAX || common < 2 {
+        return Vec::new();
+    }
+    let with = |seed: usize| {
+        let (number, _) = row.value.calculate(&|leaf| match leaf {
+            Leaf::Cell(cell, key) => seeds(cell, key)[seed],
+            Leaf::Model(model) => models.get(model).copied().flatten(),
+        });
+        number
+    };
+    (0..common).map(with).collect()
 }
 
 /// The command line for one row.

@@ -250,7 +250,7 @@ fn concurrent(table: &mut Table) {
     }
     let note = "the turns of 16 roots are short beside a hand-over: owners and roots fall out of step";
     let row = RowSpec::new("concurrent/16/64", "speed-up, 16 ranks, 64 MiB", "", speedup(16, 64));
-    table.row(row.beside(2.0 - 2.0 / 16.0, Source::Arithmetic).note(note));
+    table.row(row.near(2.0 - 2.0 / 16.0, Source::Arithmetic, 0.03).note(note));
 }
 
 /// Section 10, B 9: a pipeline of layers that are gathered, computed and scattered.

@@ -3,7 +3,7 @@
 //! The paper publishes two headlines and no numbers behind them. All other values here were measured on a model of its
 //! algorithm in the public UEC simulator, with penalties that were fitted there; rows say "reference model".
 
-use super::table::{Cell, ChartKind, RowSpec, Table, Value, template};
+use super::table::{Cell, ChartKind, MEAN, RowSpec, SLOWEST, Table, Value, template};
 use super::{Set, Source};
 
 pub(super) const SET: Set = Set {
@@ -12,10 +12,6 @@ pub(super) const SET: Set = Set {
     takes: "a minute on two processors",
     table,
 };
-
-const TOLERANCE: f64 = 0.07;
-/// Of rows whose values depend on more than the algorithm.
-const WIDE: f64 = 0.12;
 
 /// A path selector with its settings, and whether the model had it on switches whose uplinks the entropy value names.
 struct Selector {
@@ -102,14 +98,13 @@ fn table() -> Table {
 }
 
 /// Rows for the slowest flow and the mean.
-fn pair(table: &mut Table, id: &str, what: &str, cell: &Cell, model: Option<(f64, f64)>, tolerance: f64, note: &str) {
+fn pair(table: &mut Table, id: &str, what: &str, cell: &Cell, model: Option<(f64, f64)>, note: &str) {
     let slowest = RowSpec::new(id, format!("{what}, slowest flow"), "us", Value::slowest(cell)).note(note);
     let mean = RowSpec::new(format!("{id}.mean"), format!("{what}, mean flow"), "us", Value::mean(cell)).note(note);
     let (slowest, mean) = match model {
-        Some(model) => (
-            slowest.near(model.0, Source::ReferenceModel, tolerance),
-            mean.near(model.1, Source::ReferenceModel, tolerance),
-        ),
+        Some(model) => {
+            (slowest.near(model.0, Source::ReferenceModel, SLOWEST), mean.near(model.1, Source::ReferenceModel, MEAN))
+        }
         None => (slowest, mean),
     };
     table.row(slowest);
@@ -148,7 +143,7 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
         table.section(format!("Permutation of 2 MB: {}", place.name));
         for (selector, model) in SELECTORS.iter().zip(model) {
             let id = format!("{}/{}", place.id, selector.id);
-            pair(table, &id, selector.name, &selector.on(&place.cell), Some(*model), TOLERANCE, "");
+            pair(table, &id, selector.name, &selector.on(&place.cell), Some(*model), "");
         }
         let order = |pick: fn(&(f64, f64)) -> f64, value: fn(&Cell) -> Value| {
             let of = |(s, m): (&&Selector, &(f64, f64))| (s.name, pick(m), value(&s.on(&place.cell)));
@@ -169,7 +164,7 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
             let id = format!("other-switch/{}/{}", place.id, selector.id);
             let kind = if selector.direct { "hashing switches" } else { "direct switches" };
             let cell = selector.over(&place.cell, !selector.direct);
-            pair(table, &id, &format!("{}, {kind}", selector.name), &cell, None, 0.0, "");
+            pair(table, &id, &format!("{}, {kind}", selector.name), &cell, None, "");
         }
     }
     for (place, _) in &places {
@@ -184,7 +179,7 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
         table.section(format!("Slow on the way up only: {name}"));
         let cell = cell.set("faults.one_way", "true");
         for selector in SELECTORS {
-            pair(table, &format!("up-only/{id}/{}", selector.id), selector.name, &selector.on(&cell), None, 0.0, "");
+            pair(table, &format!("up-only/{id}/{}", selector.id), selector.name, &selector.on(&cell), None, "");
         }
     }
     for (title, place) in [("512 hosts, healthy", &places[1].0), ("512 hosts, a slow uplink per leaf", &places[3].0)] {
@@ -261,7 +256,7 @@ fn sizes(table: &mut Table, settings: &mut Vec<Place>) {
                 let id = format!("size/{kind}/{short}/{}", selector.id);
                 let what = format!("{size}, {}, slowest flow", selector.name);
                 let row = RowSpec::new(id, what, "us", Value::slowest(&selector.on(&cell)));
-                table.row(row.near(model, Source::ReferenceModel, WIDE));
+                table.row(row.near(model, Source::ReferenceModel, SLOWEST));
             }
             if size != "2 MB" {
                 let name = format!("{size}, 128 hosts, {name}");
@@ -283,7 +278,7 @@ fn sizes_up_only(table: &mut Table, model: &[(&'static str, [f64; 4])]) {
             let id = format!("size/up-only/{short}/{}", selector.id);
             let what = format!("{size}, {}, slowest flow", selector.name);
             let row = RowSpec::new(id, what, "us", Value::slowest(&selector.on(&cell)));
-            table.row(row.beside(*model, Source::ReferenceModel));
+            table.row(row.sibling(*model, Source::ReferenceModel));
         }
     }
 }
@@ -313,7 +308,7 @@ fn coalescing(table: &mut Table, settings: &mut Vec<Place>) {
                 } else {
                     ""
                 };
-                table.row(row.near(model, Source::ReferenceModel, WIDE).note(note));
+                table.row(row.near(model, Source::ReferenceModel, SLOWEST).note(note));
             }
             if id != "16kib" {
                 let name = format!("acknowledged {what}, 128 hosts, {name}");
@@ -339,7 +334,7 @@ fn mixed(table: &mut Table, settings: &mut Vec<Place>) {
         for (selector, model) in FOUR.iter().zip(model) {
             let id = format!("mixed/{share}/{}", selector.id);
             let on = selector.on(&cell);
-            pair(table, &id, &format!("{share} % ordered, {}", selector.name), &on, Some(model), WIDE, COLLISIONS);
+            pair(table, &id, &format!("{share} % ordered, {}", selector.name), &on, Some(model), COLLISIONS);
             for (class, name) in [("permutation", "sprayed"), ("permutation-ordered", "ordered")] {
                 let key = if class == "permutation" {
                     "classes.permutation.fct_us.max"
@@ -357,7 +352,6 @@ fn mixed(table: &mut Table, settings: &mut Vec<Place>) {
             &format!("{share} % ordered, PRIME with penalties of 1 and 4 rounds"),
             &short,
             Some(model[4]),
-            WIDE,
             COLLISIONS,
         );
         settings.push(place(&format!("mixed/{share}"), &format!("{share} % ordered, 128 hosts"), cell, Kind::Mixed));
@@ -383,7 +377,7 @@ fn three_tiers(table: &mut Table, settings: &mut Vec<Place>) {
     table.section("Three tiers, 128 hosts at 100 Gb/s, 4 x 4 uplinks, healthy");
     for (selector, model) in FOUR.iter().zip([(246.1, 202.0), (215.6, 197.5), (203.4, 192.6), (182.1, 179.7)]) {
         let id = format!("three-tier/healthy/{}", selector.id);
-        pair(table, &id, selector.name, &selector.on(&healthy), Some(model), WIDE, "");
+        pair(table, &id, selector.name, &selector.on(&healthy), Some(model), "");
     }
     // Which four is not said. The first four, in both directions, is how the slow uplinks of two tiers were placed; only that
     // reading is judged.
@@ -432,12 +426,12 @@ fn slow_cores(table: &mut Table, id: &str, cell: &Cell, judged: bool) {
         if judged {
             let note = "how far long penalties do harm is luck: a factor of 1.6 between seeds; for oblivious spraying it matters \
                         which four links are slow, see the other readings";
-            pair(table, &id, &what, &cell, Some(model), WIDE, note);
+            pair(table, &id, &what, &cell, Some(model), note);
         } else {
             let row = RowSpec::new(&id, format!("{what}, slowest flow"), "us", Value::slowest(&cell));
-            table.row(row.beside(model.0, Source::ReferenceModel));
+            table.row(row.sibling(model.0, Source::ReferenceModel));
             let row = RowSpec::new(format!("{id}.mean"), format!("{what}, mean flow"), "us", Value::mean(&cell));
-            table.row(row.beside(model.1, Source::ReferenceModel));
+            table.row(row.sibling(model.1, Source::ReferenceModel));
         }
     }
 }
@@ -458,12 +452,12 @@ fn penalties(table: &mut Table) {
         let cell = short_penalties(&degraded(), marked, trimmed);
         let what = format!("marked {marked}, trimmed {trimmed}, slowest flow");
         let row = RowSpec::new(format!("penalties/{id}"), what, "us", Value::slowest(&cell));
-        table.row(row.near(model, Source::ReferenceModel, WIDE));
+        table.row(row.near(model, Source::ReferenceModel, SLOWEST));
     }
     let cell = PRIME.on(&degraded()).set("profile.prime.explore_bdp", "0.0");
     let row =
         RowSpec::new("penalties/no-exploration", "4 and 16 rounds without exploring", "us", Value::slowest(&cell));
-    table.row(row.near(52.7, Source::ReferenceModel, WIDE));
+    table.row(row.near(52.7, Source::ReferenceModel, SLOWEST));
 }
 
 fn failure_and_speed(table: &mut Table) {
@@ -481,7 +475,7 @@ fn failure_and_speed(table: &mut Table) {
     ] {
         table.section(title);
         for selector in SELECTORS {
-            pair(table, &format!("{id}/{}", selector.id), selector.name, &selector.on(&cell), None, 0.0, "");
+            pair(table, &format!("{id}/{}", selector.id), selector.name, &selector.on(&cell), None, "");
         }
         for (suffix, name, of) in
             [("", "slowest flow", Value::slowest as fn(&Cell) -> Value), (".mean", "mean flow", Value::mean)]

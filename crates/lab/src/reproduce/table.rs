@@ -7,6 +7,12 @@ use crate::problem::Problems;
 use crate::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// By how much the slowest flow, and what is calculated from it, may be off a reference run. Sheets of STrack and PRIME.
+pub(super) const SLOWEST: f64 = 0.05;
+
+/// By how much the mean flow may be off a reference run. Sheets of STrack and PRIME.
+pub(super) const MEAN: f64 = 0.02;
+
 /// A scenario compiled in, so that it is at hand in every folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Template {
@@ -224,6 +230,8 @@ pub(super) struct RowSpec {
     pub(super) tolerance: f64,
     pub(super) note: String,
     pub(super) full: bool,
+    /// The other number stands for something else than the row: nobody published this row's.
+    pub(super) study: bool,
 }
 
 impl RowSpec {
@@ -240,6 +248,7 @@ impl RowSpec {
             tolerance: 0.0,
             note: String::new(),
             full: false,
+            study: false,
         }
     }
 
@@ -258,9 +267,14 @@ impl RowSpec {
         RowSpec { bound: Bound::AtMost, ..self.near(value, source, 0.0) }
     }
 
-    /// Shows `value` beside ours without a verdict: it stands for something else.
+    /// Shows `value` beside ours without a verdict. The row needs a note that says why.
     pub(super) fn beside(self, value: f64, source: Source) -> RowSpec {
         RowSpec { published: Some(value), source, ..self }
+    }
+
+    /// Shows the value of another algorithm or setting beside ours, for orientation: nobody published this row's own.
+    pub(super) fn sibling(self, value: f64, source: Source) -> RowSpec {
+        RowSpec { study: true, ..self.beside(value, source) }
     }
 
     /// What readers should know of it.

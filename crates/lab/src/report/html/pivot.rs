@@ -119,7 +119,7 @@ impl Pivot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::{Bound, CellFacts, Source};
+    use crate::reproduce::{Bound, CellFacts, Kind, Source};
 
     fn row(section: &str, what: &str, ours: f64) -> Row {
         let cell = CellFacts {
@@ -141,7 +141,9 @@ mod tests {
             ratio: None,
             bound: Bound::None,
             tolerance: None,
+            kind: Kind::Study,
             verdict: Verdict::Unknown,
+            seeds: Vec::new(),
             command: String::new(),
             note: String::new(),
             cells: vec![cell],

@@ -3,26 +3,33 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::pivot::{Pivot, pivots};
 use super::{figure, heading, stat, table, time_unit, watched};
-use crate::report::text::reproduced::{bound, notes, number, quantity, spread, whose};
+use crate::report::text::reproduced::{bound, notes, number, quantity, spread, verdict, whose};
 use crate::report::{FaultFacts, SeriesFacts, WatchedFacts};
 use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
-    let [met, missed, unknown] = done.verdicts();
+    let counts = done.counts();
     let lead = "Published and reference values beside ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
                 mean of the per-seed maxima. Whose the other number is stands beside it: only \"published\" is a paper's own.";
     let pivots = pivots(&done.rows);
     let mut out = heading("Published results beside ours", &headline(done, &pivots), lead);
-    if met + missed > 0 {
+    if counts.judged() + counts.ours > 0 {
         out.push_str("<section class=\"cards\">");
-        for (count, text) in [(met, "met"), (missed, "missed"), (unknown, "with nothing to judge by")] {
+        for (count, text) in [
+            (counts.met, "met"),
+            (counts.missed, "missed"),
+            (counts.undecided, "undecided: seeds differ"),
+            (counts.ours, "bounds of our own"),
+            (counts.studies, "studies"),
+            (counts.unjudged, "unjudged"),
+        ] {
             if count > 0 {
                 out.push_str(&stat(&count.to_string(), text));
             }
         }
         out.push_str("</section>\n");
     }
-    if missed > 0 {
+    if counts.missed > 0 {
         let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
         let missed: Vec<Row> =
             missed.map(|r| Row { what: format!("{}: {}", r.section, r.what), ..r.clone() }).collect();
@@ -54,8 +61,8 @@ pub(super) fn body(done: &Reproduction) -> String {
 
 /// What was found: verdicts, or, where there is nothing to judge by, who is the fastest.
 fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
-    let [met, missed, _] = done.verdicts();
-    match (met + missed, missed) {
+    let counts = done.counts();
+    match (counts.judged(), counts.judged() - counts.met) {
         (0, _) => pivots.iter().find_map(Pivot::found).unwrap_or_else(|| {
             let rows = done.rows.len();
             format!(
@@ -65,9 +72,10 @@ fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
         }),
         (1, 0) => "The only value that is held against another agrees with it.".to_string(),
         (judged, 0) => format!("All {judged} values that are held against others agree with them."),
-        (judged, _) => {
-            format!("{met} of {judged} values that are held against others agree with them; {missed} do not.")
-        }
+        (judged, _) => format!(
+            "{} of {judged} values that are held against others agree with them; {} do not, and {} do with some seeds only.",
+            counts.met, counts.missed, counts.undecided
+        ),
     }
 }
 
@@ -99,7 +107,7 @@ fn rows_table(rows: &[Row]) -> String {
         ("ours", |row| format!("<b>{}</b>", escape(&quantity(row.ours, &row.unit)))),
         ("verdict", |row| match row.verdict {
             Verdict::Unknown => String::new(),
-            verdict => format!("<span class=\"{0}\">{0}</span>", verdict.word()),
+            of => format!("<span class=\"{}\">{}</span>", of.word(), verdict(row)),
         }),
         ("ratio", |row| row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
         ("bound", bound),

@@ -1,7 +1,7 @@
 //! Published results beside ours, for the terminal.
 
 use super::{right, table};
-use crate::reproduce::{Bound, Reproduction, Row, Set, Source, Verdict};
+use crate::reproduce::{Bound, Kind, Reproduction, Row, Set, Source, Verdict};
 use comfy_table::Cell;
 
 /// The sets that there are, one line each.
@@ -23,11 +23,7 @@ pub fn reproduction(done: &Reproduction) -> String {
         }
         out.push('\n');
     }
-    let [met, missed, unknown] = done.verdicts();
-    out.push_str(&format!(
-        "{} rows: {met} met, {missed} missed, {unknown} with nothing to judge by\n",
-        done.rows.len()
-    ));
+    out.push_str(&format!("{} rows: {}\n", done.rows.len(), done.counts().sentence()));
     out
 }
 
@@ -56,7 +52,7 @@ fn section(rows: &[Row]) -> String {
             right(spread(row)),
             right(row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
             right(bound(row)),
-            Cell::new(if row.verdict == Verdict::Unknown { "–" } else { row.verdict.word() }),
+            Cell::new(verdict(row)),
         ]);
     }
     table.to_string()
@@ -95,14 +91,22 @@ pub(crate) fn quantity(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// From the least seed to the most, where the row is one cell's number.
+/// The row's number from the least seed to the most.
 pub(crate) fn spread(row: &Row) -> String {
-    match &row.cells[..] {
-        [cell] if cell.seeds.len() > 1 => match (cell.min, cell.max) {
-            (Some(low), Some(high)) => format!("{}..{}", number(low), number(high)),
-            _ => String::new(),
-        },
+    let known = || row.seeds.iter().flatten().copied();
+    match (known().reduce(f64::min), known().reduce(f64::max)) {
+        (Some(low), Some(high)) => format!("{}..{}", number(low), number(high)),
         _ => String::new(),
+    }
+}
+
+/// The verdict, or the kind of a row that has none; a verdict by a bound of our own says so.
+pub(crate) fn verdict(row: &Row) -> String {
+    match (row.kind, row.verdict) {
+        (Kind::Study, _) => "study".into(),
+        (Kind::Unjudged, _) => "unjudged".into(),
+        (Kind::Ours, verdict) => format!("{} (ours)", verdict.word()),
+        (Kind::Relation, verdict) => verdict.word().into(),
     }
 }
 
