@@ -7,6 +7,7 @@ mod model;
 mod node;
 mod perf;
 mod run;
+mod setup;
 mod switch;
 mod team;
 mod wire;
@@ -25,6 +26,7 @@ pub(crate) use perf::{
     CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
 };
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ReproduceArgs, RunArgs, SweepArgs};
+pub(crate) use setup::{CompletionsArgs, ManArgs};
 pub(crate) use switch::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
 pub(crate) use team::TeamArgs;
 pub(crate) use wire::{Waiting, WireArgs};
@@ -105,6 +107,12 @@ pub(crate) enum Command {
     /// Build a scenario's fabric out of Linux network namespaces; break and mend it; run programs on its hosts
     #[command(after_help = fabric::FABRIC_EXAMPLES)]
     Fabric(FabricArgs),
+    /// Print the completions of a shell: commands and options at the press of a key
+    #[command(after_help = setup::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    #[command(after_help = setup::MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Some(Command::Node(args)) => command::node::node(&args),
         Some(Command::Doctor(args)) => command::doctor::doctor(&args),
         Some(Command::Fabric(args)) => command::fabric::fabric(&args),
+        Some(Command::Completions(args)) => command::setup::completions(&args),
+        Some(Command::Man(args)) => command::setup::man(&args),
         None => command::showcase::showcase(),
     };
     let (status, said) = match result {

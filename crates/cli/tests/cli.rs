@@ -252,6 +252,24 @@ fn reproduce_judges_rows_and_ends_with_their_verdict() {
 }
 
 #[test]
+fn shells_complete_commands_and_man_has_a_page_for_each() {
+    let folder = Folder::new("setup");
+    for (shell, word) in
+        [("bash", "strandway__subcmd__reproduce"), ("zsh", "_strandway__subcmd__reproduce"), ("fish", "reproduce")]
+    {
+        let (status, out, err) = folder.strandway(&["completions", shell]);
+        assert!(status == 0 && err.is_empty() && out.contains(word), "{shell}: {err}");
+    }
+    let (status, out, _) = folder.strandway(&["man"]);
+    assert!(status == 0 && out.starts_with(".ie") && out.contains("packet by packet"), "{out}");
+    let (status, out, err) = folder.strandway(&["man", "--into", "pages"]);
+    assert_eq!((status, out.as_str(), err.as_str()), (0, "", ""));
+    let page = |name: &str| std::fs::read_to_string(folder.0.join("pages").join(name)).unwrap_or_default();
+    assert!(page("strandway-run.1").contains("scenario"));
+    assert!(page("strandway-fabric-up.1").contains("routers"));
+}
+
+#[test]
 fn a_page_holds_the_tables_of_reproduce_and_tells_which_rows_have_turned() {
     let folder = Folder::new("page");
     let marker = |which: &str, name: &str| format!("<!-- {which}: strandway reproduce {name} -->\n");

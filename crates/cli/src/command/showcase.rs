@@ -9,7 +9,7 @@ use std::time::Instant;
 use strandway_lab::{Scenario, report};
 
 /// The scenario, as in the repository.
-const SCENARIO: &str = include_str!("../../../../scenarios/showcase.toml");
+const SCENARIO: &str = include_str!("../showcase.toml");
 
 /// Compared protocols.
 const PROFILES: [&str; 4] = ["rocev2", "uec/oblivious", "uec/reps", "uec/bitmap"];

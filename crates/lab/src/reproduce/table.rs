@@ -26,7 +26,7 @@ macro_rules! template {
     ($name:literal) => {
         $crate::reproduce::table::Template {
             file: concat!("scenarios/figures/", $name),
-            text: include_str!(concat!("../../../../scenarios/figures/", $name)),
+            text: include_str!(concat!("../../figures/", $name)),
         }
     };
 }

@@ -1,0 +1,34 @@
+//! `strandway completions` and `strandway man`: files that a shell and `man` read.
+
+use crate::Failure;
+use crate::args::{Args, CompletionsArgs, ManArgs};
+use clap::CommandFactory;
+use std::io::Write;
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "strandway", &mut script);
+    print(&script)
+}
+
+/// Prints the manual page, or writes the pages of all commands into a folder.
+pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+    let Some(folder) = &args.into else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Args::command()).render(&mut page).map_err(|e| Failure::Run(e.to_string()))?;
+        return print(&page);
+    };
+    let wrong = |e: std::io::Error| Failure::Run(format!("{}: could not be written: {e}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(wrong)?;
+    clap_mangen::generate_to(Args::command(), folder).map_err(wrong)
+}
+
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    match std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Run(format!("standard output: could not be written: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
