@@ -34,7 +34,7 @@ use strandway_udp::{Error, parity_chunks};
 /// How to cast.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two from 4 KiB to 16 MiB: parcels are about as long. Default 16 MiB.
+    /// Bytes of a block, a power of two from 4 KiB to 64 MiB: parcels are about as long. Default 16 MiB.
     pub block: u32,
     /// Parcels under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
     pub slots: u16,
@@ -144,6 +144,9 @@ impl From<Malformed> for CastError {
 
 /// Files that did not arrive somewhere: the receiver, the path, and why.
 pub type Failures = Vec<(String, PathBuf, Trouble)>;
+
+/// Sizes of blocks that both sides take, as powers of two: 4 KiB to 64 MiB. Ours.
+const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
 
 /// What the members of a cast do with each parcel.
 const BROADCAST: What = What::Broadcast { root: 0 };

@@ -64,7 +64,7 @@ pub(crate) struct CastArgs {
     /// Who is trusted: only the sender (chunks are checked against its hashes, 0.4 % more bytes), or all members
     #[arg(long, value_name = "WHOM", default_value = "source", conflicts_with = "receive")]
     pub(crate) trust: Trust,
-    /// Bytes of a parcel, of which a few are under way: a power of two from 4K to 16M
+    /// Bytes of a parcel, of which a few are under way: a power of two from 4K to 64M
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = super::perf::size, conflicts_with = "receive")]
     pub(crate) block: u64,
     /// With --receive: end when the first cast is over

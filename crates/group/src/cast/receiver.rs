@@ -2,7 +2,7 @@
 
 use super::note::{Form, Note, Parcel, VERSION};
 use super::seat::Seat;
-use super::{CastError, Hashes, List, step_back, with_list};
+use super::{BLOCK_LOG2, CastError, Hashes, List, step_back, with_list};
 use crate::error::GroupError;
 use crate::team::Options;
 use std::net::SocketAddr;
@@ -211,7 +211,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         if version != VERSION {
             return refused(self, Trouble::Version);
         }
-        if !(12..=24).contains(&block_log2) || !(1..=SLOTS_MAX).contains(&slots) {
+        if !BLOCK_LOG2.contains(&block_log2) || !(1..=SLOTS_MAX).contains(&slots) {
             return Err(Malformed.into());
         }
         self.block = 1 << block_log2;

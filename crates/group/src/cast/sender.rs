@@ -4,7 +4,7 @@ use super::chorus::Chorus;
 use super::note::{Form, Note, Parcel, VERSION};
 use super::ready::{Ready, Step, hasher};
 use super::seat::Seat;
-use super::{CastError, Failures, Hashes, Options, step_back, with_list};
+use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, step_back, with_list};
 use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -108,8 +108,8 @@ pub fn send(
     stop: &impl Fn() -> bool,
     each: &mut impl FnMut(&Status),
 ) -> Result<Summary, CastError> {
-    if !options.block.is_power_of_two() || !(1 << 12..=1 << 24).contains(&options.block) {
-        let what = format!("blocks of {} bytes: take a power of two from 4 KiB to 16 MiB", options.block);
+    if !options.block.is_power_of_two() || !BLOCK_LOG2.contains(&(options.block.trailing_zeros() as u8)) {
+        let what = format!("blocks of {} bytes: take a power of two from 4 KiB to 64 MiB", options.block);
         return Err(CastError::Option(what));
     }
     if !(2..=64).contains(&options.slots) {
