@@ -61,7 +61,7 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",
             &[
-                "fabric.routing = \"source\": 16 planes do not fit a micro segment, which tells 8 apart; make the fabric smaller",
+                "fabric.routing = \"source\": 16 planes do not fit a micro segment, which can distinguish 8; make the fabric smaller",
             ],
         ),
         ("[[faults]]\nkind = \"loss\"\nplane = 0\nprobability = 0.1\nburst = 0", &["faults.burst = 0"]),
@@ -87,7 +87,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nplanes = 7\nrate = \"800 Gbps\"", &["fabric.planes = 7: do not divide", "write 5 or 8"]),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 16384\nhosts_per_leaf = 8\nplanes = 8\nrouting = \"source\"",
-            &["fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which tells 2047 apart"],
+            &["fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which can distinguish 2047"],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 33",

@@ -166,7 +166,7 @@ fn segments_fit(sink: &Sink, topology: &Topology, wanted: &str) {
     ];
     for (what, count, most) in counts {
         if count > most {
-            let said = format!("{count} {what} do not fit a micro segment, which tells {most} apart");
+            let said = format!("{count} {what} do not fit a micro segment, which can distinguish {most}");
             let remedy = "make the fabric smaller, or choose \"hashed\" or \"direct\"";
             sink.add("fabric.routing", format!("\"source\"{wanted}"), said, remedy);
         }
