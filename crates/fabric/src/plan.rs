@@ -77,7 +77,7 @@ pub struct FlowPlan {
 /// When a flow is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At this instant.
+    /// At this time.
     At(Time),
     /// This delay after this trigger (index into [`Plan::triggers`]) has released its flows. A trigger is counted at
     /// the host where the first flow that waits for it starts. A signal from another host to that host, and from it to
