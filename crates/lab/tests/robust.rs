@@ -87,7 +87,9 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nplanes = 7\nrate = \"800 Gbps\"", &["fabric.planes = 7: do not divide", "write 5 or 8"]),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 16384\nhosts_per_leaf = 8\nplanes = 8\nrouting = \"source\"",
-            &["fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which can distinguish 2047"],
+            &[
+                "fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which can distinguish 2047",
+            ],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 33",

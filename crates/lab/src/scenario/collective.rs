@@ -42,9 +42,9 @@ enum Way {
 /// The part of the experiment that executes a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// A schedule: its place in [`crate::Experiment::groups`].
+    /// A schedule: its index in [`crate::Experiment::groups`].
     Schedule(usize),
-    /// A multicast operation: its place in [`crate::Experiment::multicasts`].
+    /// A multicast operation: its index in [`crate::Experiment::multicasts`].
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
