@@ -186,11 +186,11 @@ fn a_sweep_of_keys_that_lead_nowhere_is_refused() {
         assert!(said.contains(fragment), "{swept}: {said}");
         assert!(compare(&scenario, &["uec".to_string()]).is_err(), "{swept}");
     }
-    // A row cannot set what the sweep varies, nor be there twice, nor have an empty key.
+    // A row cannot set a key that the sweep varies, be in the list twice, or have an empty key.
     let scenario = sound(&format!("{TWO}[sweep]\n\"fabric.spines\" = [2, 4]\n"));
     for (profiles, fragment) in [
         (&["uec", "uec+spines=8"][..], "sets fabric.spines, which the scenario's [sweep] varies"),
-        (&["uec", "uec"], "is there twice"),
+        (&["uec", "uec"], "is in the list twice"),
         (&["uec+"], "`` is no key and value"),
         (&["uec+seed=3"], "did you mean run.seed?"),
     ] {

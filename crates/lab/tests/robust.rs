@@ -406,7 +406,7 @@ fn a_matrix_larger_than_the_fabric_is_refused_and_without_a_fabric_gets_one() {
 fn files_are_checked_with_their_lines() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     for (file, fragment) in [
-        ("truncated.cm", "truncated.cm:4: `the size`: has no number behind it; the line is cut short"),
+        ("truncated.cm", "truncated.cm:4: `the size`: has no number after it; the line is incomplete"),
         ("out_of_range.cm", "out_of_range.cm:3: `9`: there are only 4 hosts, numbered from 0 to 3"),
         ("empty.cm", "empty.cm: the matrix is empty"),
         ("duplicate.cm", "duplicate.cm:4: `1`: this flow id is on line 3 already"),
