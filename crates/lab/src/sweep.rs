@@ -15,7 +15,7 @@ const VARIANTS_MAX: usize = 10_000;
 /// One of the runs.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    
+    /// Its name in tables.
     pub label: String,
     /// The keys that it sets, dotted, with values as text.
     pub set: BTreeMap<String, String>,

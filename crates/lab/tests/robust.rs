@@ -24,7 +24,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[run]\nseeds = 4", &["run.seeds = 4: unknown key; did you mean `seed`?"]),
         ("[profile]\nname = \"uec\"\npaht = \"reps\"", &["profile.paht", "did you mean `path`?"]),
         ("[profile.nscc]\ngama = 0.5", &["profile.nscc.gama = 0.5: unknown parameter; did you mean `gamma`?"]),
-        ("[expect]\n\"fct_us.maximum\" = \"< 5\"", &["no report has this value; did you mean `fct_us.max`?"]),
+        ("[expect]\n\"fct_us.maximum\" = \"< 5\"", &["the report has no such value; did you mean `fct_us.max`?"]),
         ("[expect]\n\"flow.0->99999.fct_us\" = \"< 5\"", &["there is no flow \"0->99999\""]),
         // Units.
         ("[fabric]\nrate = \"400\"", &["fabric.rate = \"400\": a rate needs a unit; write \"400 Gbps\""]),
@@ -71,7 +71,7 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nplanes = 64",
             &[
-                "x.toml: fabric.planes = 64: must be at most 32: a NIC has a port for each plane, and no more ports than that; \
+                "x.toml: fabric.planes = 64: must be at most 32: a NIC has one port for each plane, and at most 32 ports; \
                  write a whole number from 1 to 32",
             ],
         ),
@@ -101,8 +101,8 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 20\nbackup = 13",
             &[
-                "x.toml: profile.mrc.backup = 13: is more than the 20 in use leave of the fabric's 32 paths between distant hosts (4 \
-                 planes of 8); write at most 12, leave it out to keep what there is, lower profile.mrc.active, or raise fabric.spines",
+                "x.toml: profile.mrc.backup = 13: is too many: 20 are in use of the fabric's 32 paths between distant hosts (4 \
+                 planes of 8); write at most 12, leave it out to use the default, lower profile.mrc.active, or raise fabric.spines",
             ],
         ),
         (
@@ -122,7 +122,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         ("[fabric]\nqueue = \"100 B\"", &["does not hold one packet"]),
         ("[fabric]\necn_low = \"2 BDP\"", &["is above ecn_high"]),
-        ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["less than what can still arrive after a pause"]),
+        ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["fewer bytes than can still arrive after a pause"]),
         ("[fabric]\npfc = true\npfc_xon = \"1 MB\"", &["is above pfc_xoff"]),
         ("[fabric]\nkind = \"htsim\"", &["fabric.topo: is missing; name an htsim topology file"]),
         ("[fabric]\nkind = \"htsim\"\ntopo = \"none.topo\"", &["none.topo: cannot be read", "check the path"]),
@@ -220,7 +220,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         ("[workload]\nprofile = \"uec/repps\"", &["`repps` is no path selector, congestion control or reliability"]),
         // Faults.
-        ("[[faults]]\nkind = \"down\"", &["says not where it strikes; write exactly one of link, between"]),
+        ("[[faults]]\nkind = \"down\"", &["has no target; write exactly one of link, between"]),
         ("[[faults]]\nswitch = \"spine0\"\nplane = 0\nkind = \"down\"", &["has switch and plane"]),
         (
             "[[faults]]\nswitch = \"spine99\"\nkind = \"down\"",
@@ -350,7 +350,7 @@ fn a_mistake_makes_no_other_key_unknown() {
 #[test]
 fn what_has_no_effect_is_told() {
     for (text, note) in [
-        ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true never happens here"),
+        ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true has no effect here"),
         ("[fabric]\nqueue = \"100 kB\"\necn_high = \"200 kB\"\n", "fabric.ecn_high = 200 kB is never reached here"),
         (
             "[workload]\nkind = \"poisson\"\nload = 5\nflows = 10\n",

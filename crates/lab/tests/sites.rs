@@ -104,7 +104,7 @@ fn wrong_keys_of_sites_name_the_key_and_a_remedy() {
         ("sites = 17\ndistance = \"10 km\"", "fabric.sites", "must be at most 16"),
         ("sites = 3\nhosts = 4\ndistance = \"10 km\"", "fabric.hosts", "do not divide into 3 sites"),
         ("distance = \"10 km\"\nloss = 1.5", "fabric.loss", "number from 0 to 1"),
-        ("distance = \"10 km\"\nloss = 0.1\nburst = \"0 us\"", "fabric.burst", "lasts for no time"),
+        ("distance = \"10 km\"\nloss = 0.1\nburst = \"0 us\"", "fabric.burst", "must be above zero"),
         ("distance = \"10 km\"\nlong_queue = \"5 s\"", "fabric.long_queue", "write at most \"4 s\""),
         ("distance = \"10 km\"\nlong_queue = \"5 packets\"", "fabric.long_queue", "say, \"1 BDP\""),
         ("distance = \"10 km\"\npfc = true", "fabric.pfc", "does not work over long links"),
