@@ -1,4 +1,4 @@
-//! Whatever is wrong with a scenario is said with key, value and remedy, all at once, before anything runs.
+//! Every mistake in a scenario is reported with key, value and remedy, all at once, before the run.
 
 use strandway_lab::{Scenario, run};
 use strandway_sim::Control;
@@ -14,7 +14,7 @@ fn problems(text: &str) -> String {
 #[test]
 fn every_mistake_names_key_value_and_remedy() {
     let cases: &[(&str, &[&str])] = &[
-        // Form.
+        // Syntax.
         ("[fabric\nhosts = 4", &["x.toml:1: not valid TOML"]),
         ("fabric = 4", &["x.toml: fabric = 4: must be a table; write a section [fabric]"]),
         ("[fabrik]\nhosts = 4", &["fabrik = {...}: unknown section; did you mean `fabric`?"]),
@@ -33,7 +33,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nlatency = \"1 parsec\"", &["`parsec` is no unit of time; units: us, ms, ns, ps, s"]),
         ("[workload]\nsize = \"2 Mb\"", &["`Mb` is no unit", "units: MB"]),
         ("[workload]\nsize = 2000000", &["needs a unit; write \"2000000 MB\" if that is what you mean"]),
-        // Numbers that are none, negative or too large.
+        // Numbers that cannot be parsed, are negative or too large.
         ("[fabric]\nhosts = 0", &["fabric.hosts = 0: must be at least 1"]),
         ("[fabric]\nhosts = 1000000000000", &["fabric.hosts = 1000000000000: must be at most 1048576"]),
         ("[fabric]\nhosts = -4", &["fabric.hosts = -4: cannot be negative"]),
@@ -51,7 +51,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[profile.nscc]\ngamma = 1e308", &["profile.nscc.gamma", "is out of range; write a value from"]),
         ("[profile.transport]\nack_every = 16384", &["profile.transport.ack_every = 16384: needs a unit"]),
         ("[profile.transport]\nmtu = \"big\"", &["must be a whole number; its default is 4096"]),
-        // Fabrics that do not fit together.
+        // Fabrics with contradictions.
         ("[fabric]\nkind = \"fat-tree\"\nk = 5", &["needs an even number of switch ports; write 4 or 6"]),
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
         (
@@ -107,7 +107,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nbackup = 128",
-            &["profile.mrc.backup = 128: is more than the 32 in use leave", "write at most 0"],
+            &["profile.mrc.backup = 128: is too many: 32 are in use", "write at most 0"],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 3",
@@ -342,7 +342,7 @@ fn a_mistake_makes_no_other_key_unknown() {
         assert!(!said.contains("unknown key"), "{text}: {said}");
         assert_eq!(said.lines().count(), lines, "{text}: {said}");
     }
-    // A key that no kind has is unknown all the same.
+    // A key that no kind has is unknown in any case.
     let said = problems("[fabric]\nhosts = -4\nhots = 3\n");
     assert!(said.contains("fabric.hots = 3: unknown key; did you mean `hosts`?"), "{said}");
 }
@@ -479,7 +479,8 @@ fn what_a_small_fabric_cannot_give_is_an_error_only_if_it_is_asked_for() {
     }
 }
 
-/// What is inside a switch when the pause is sent still joins its ports: with a long latency inside, that is most of the headroom.
+/// Packets inside a switch when it sends the pause still join its ports. With a long latency inside the switch, they
+/// are most of the headroom.
 #[test]
 fn a_fabric_that_pauses_drops_nothing_however_slow_its_switches_are() {
     for (latency, inside) in [("100 ns", "0 ns"), ("100 ns", "2 us"), ("1 us", "250 ns")] {
