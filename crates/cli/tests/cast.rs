@@ -130,7 +130,10 @@ fn usage_that_cannot_work_is_refused_with_a_remedy() {
     let ranks = ranks.display().to_string();
     refused(&["cast", "file"], "--to");
     refused(&["cast", "--receive", "/no/such/folder"], "name a directory that exists");
-    refused(&["perf", "collective", "all-gather", "--ranks", "/no/such/file", "--rank", "0"], "write one line per node");
+    refused(
+        &["perf", "collective", "all-gather", "--ranks", "/no/such/file", "--rank", "0"],
+        "write one line per node",
+    );
     refused(&["perf", "collective", "all-gather", "--ranks", &ranks, "--rank", "2"], "counted from 0");
     let fast = ["perf", "collective", "all-gather", "--ranks", &ranks, "--rank", "0", "--algorithm", "fast"];
     refused(&fast, "recursive-doubling");
