@@ -180,7 +180,7 @@ mod tests {
         let sizes = Sizes::parse("bytes,cdf\n1000, 0.5\n3 kB;1.0\n").expect("sound");
         assert_eq!(sizes.mean(), 1000.0 * 0.5 + 2000.0 * 0.5);
         for (text, fragment) in [
-            ("", "no point"),
+            ("", "the file has no line"),
             ("1000, 0.5\n", "the last share is 0.5"),
             ("1000, 0.5\n900, 1\n", "must rise"),
             ("1000, nan\n", "not between"),
