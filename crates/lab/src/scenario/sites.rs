@@ -115,7 +115,7 @@ fn written(section: &Section<'_>) -> Written {
     let longest = Span::from_ms(1000);
     if let Some(latency) = latency.filter(|l| *l < Span::from_ns(1) || *l > longest) {
         let key = if section.has("distance") { "distance" } else { "long_latency" };
-        section.wrong(key, format!("takes {latency} one way"), "write a value for which that is \"1 ns\" to \"1 s\"");
+        section.wrong(key, format!("takes {latency} one way"), "write a value with a time from \"1 ns\" to \"1 s\"");
     }
     let loss = section.ratio("loss", 0.0, 1.0);
     Written {
