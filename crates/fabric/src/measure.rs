@@ -207,6 +207,8 @@ pub struct LinkCounters {
     pub bytes_down: u64,
     /// When the last packet had left onto it.
     pub last: Time,
+    /// When the last whole data packet left that a fault of this link swallowed; zero if there was none.
+    pub lost_data_last: Time,
 }
 
 /// How packets fared under one entropy value.

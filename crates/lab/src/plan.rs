@@ -270,6 +270,15 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     let mixed = workloads.iter().filter_map(|w| w.profile.as_ref());
     for own in std::iter::once(profile).chain(mixed) {
         let wanted = own.routing();
+        if routing == Routing::Adaptive
+            && matches!(own.reliability, strandway_proto::reliability::ReliabilityConfig::GoBackN(_))
+        {
+            notes.push(format!(
+                "{} takes packets out of order for lost ones, and fabric.routing = \"adaptive\" reorders the packets of a flow; \"flowlet\" \
+                 keeps them in order",
+                own.name
+            ));
+        }
         if wanted != routing && wanted != Routing::Hashed {
             notes.push(format!(
                 "{} runs on {} switches here; it is made for fabric.routing = \"{}\"",

@@ -126,6 +126,9 @@ pub struct FaultFacts {
     pub until_us: Option<f64>,
     /// How many directed links it strikes.
     pub links: u64,
+    /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent if it swallowed none, and
+    /// between real hosts.
+    pub avoided_after_us: Option<f64>,
 }
 
 /// The run itself.
@@ -619,17 +622,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                if !matches!(
+                if name == "faults" {
+                    // Faults have no names, only numbers.
+                    for (i, fault) in field.as_array().into_iter().flatten().enumerate() {
+                        let avoided = fault.get("avoided_after_us").and_then(Value::as_f64);
+                        values.insert(format!("{}.{i}.avoided_after_us", below(name)), avoided);
+                    }
+                } else if !matches!(
                     name.as_str(),
-                    "expect"
-                        | "timeline"
-                        | "hottest"
-                        | "slowest"
-                        | "parameters"
-                        | "series"
-                        | "fct_cdf"
-                        | "origin"
-                        | "faults"
+                    "expect" | "timeline" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin"
                 ) {
                     flatten(&below(name), field, values);
                 }

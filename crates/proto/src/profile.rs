@@ -44,11 +44,18 @@ pub enum Routing {
     /// (modulo their number), without permutations, and nothing ever changes: what leads over a dead link is lost. Packets
     /// that want order are no exception.
     Source,
+    /// A switch sends each data packet by the least busy of its uplinks: one that is not paused before one that is, then the one
+    /// with the shortest queue, in four steps. Packets of one flow overtake each other. Control packets are hashed. Source:
+    /// the UEC project's simulator.
+    Adaptive,
+    /// The same for each flowlet: a flow stays on its uplink, and moves only after a gap of 10 us, with probability 1/2, and only to a
+    /// strictly less busy uplink. Source: as above.
+    Flowlet,
 }
 
 impl Routing {
     /// The names of all, as scenarios write them.
-    pub const NAMES: [&str; 3] = ["hashed", "direct", "source"];
+    pub const NAMES: [&str; 5] = ["hashed", "direct", "source", "adaptive", "flowlet"];
 
     /// Its name, as scenarios write it.
     pub const fn name(self) -> &'static str {
@@ -56,12 +63,20 @@ impl Routing {
             Routing::Hashed => "hashed",
             Routing::Direct => "direct",
             Routing::Source => "source",
+            Routing::Adaptive => "adaptive",
+            Routing::Flowlet => "flowlet",
         }
     }
 
     /// The routing of that name.
     pub fn named(name: &str) -> Option<Routing> {
-        [Routing::Hashed, Routing::Direct, Routing::Source].into_iter().find(|r| r.name() == name)
+        let all = [Routing::Hashed, Routing::Direct, Routing::Source, Routing::Adaptive, Routing::Flowlet];
+        all.into_iter().find(|r| r.name() == name)
+    }
+
+    /// Do switches look at their queues before they choose an uplink?
+    pub const fn is_adaptive(self) -> bool {
+        matches!(self, Routing::Adaptive | Routing::Flowlet)
     }
 }
 
@@ -287,7 +302,11 @@ impl Profile {
                 wire: WireFormat::Mrc,
                 transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::MrcSack(MrcSackConfig::default()),
-                congestion: CongestionConfig::Nscc(NsccConfig { per_destination: true, ..NsccConfig::default() }),
+                congestion: CongestionConfig::Nscc(NsccConfig {
+                    per_destination: true,
+                    shrink_on_loss: true,
+                    ..NsccConfig::default()
+                }),
                 path: PathConfig::Mrc(MrcConfig::default()),
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },

@@ -107,6 +107,8 @@ pub(crate) struct ColdPort {
     pub(crate) paused: u64,
     /// Packets lost here to faults.
     pub(crate) lost: u32,
+    /// When the last whole data packet left that was lost to a fault, in ps.
+    pub(crate) lost_data_last: u64,
     /// Bytes that left while the link was down.
     pub(crate) bytes_down: u64,
 }
@@ -206,6 +208,7 @@ impl Port {
             queue_max: Bytes(c.queue_max),
             paused: Span(cold.paused),
             bytes_down: cold.bytes_down,
+            lost_data_last: Time(cold.lost_data_last),
             last: Time(if c.packets > 0 { self.busy_until } else { 0 }),
         }
     }

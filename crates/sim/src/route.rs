@@ -76,7 +76,7 @@ impl Router {
         };
         // Among parallel long links the entropy itself chooses.
         let leaf_ways = if topology.sites() > 0 { shape.leaf_bundle } else { topology.leaf_up() };
-        let direct = (routing != Routing::Hashed).then(|| Direct {
+        let direct = matches!(routing, Routing::Direct | Routing::Source).then(|| Direct {
             leaf: permutations(leaf_node, spine_node, leaf_ways),
             spine: permutations(spine_node, core_node, topology.spine_up()),
             bits: leaf_ways.next_power_of_two().ilog2(),
@@ -178,6 +178,49 @@ impl Router {
         let gate = &self.gates[(node - self.hosts) as usize];
         let below = gate.below(packet.destination());
         Some(if below >= gate.count { gate.up + way } else { gate.down + below * gate.bundle + way })
+    }
+
+    /// Fills `places` with the ports by which a switch of this slice can send up what arrives for a host at `time`: none if routing
+    /// knows of no way. False if that host lies below the switch.
+    pub(crate) fn uplinks_left(&mut self, node: u32, destination: u32, time: u64, places: &mut Vec<u32>) -> bool {
+        let gate = self.gates[(node - self.hosts) as usize];
+        if gate.below(destination) < gate.count {
+            return false;
+        }
+        places.clear();
+        let ways = self.ways(node, destination);
+        let all = ways.skip..ways.skip + ways.count;
+        let Some(mut detours) = self.detours.take() else {
+            places.extend(all.map(|way| gate.up + way));
+            return true;
+        };
+        if let Some(dead) = detours.at(time) {
+            let (plane, leaf) = (self.plane_of(node), self.leaf_of(destination));
+            let left = if dead.cuts_off(destination, plane) {
+                Left::None
+            } else {
+                dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane)
+            };
+            match left {
+                Left::All => places.extend(all.map(|way| gate.up + way)),
+                Left::None => {}
+                Left::Some(left) => {
+                    let leads = |way: &u32| left[*way as usize / 64] >> (way % 64) & 1 != 0;
+                    places.extend((0..ways.count).filter(leads).map(|way| gate.up + ways.skip + way));
+                }
+            }
+        } else {
+            places.extend(all.map(|way| gate.up + way));
+        }
+        self.detours = Some(detours);
+        true
+    }
+
+    /// A packet at a switch of this slice is to leave by the uplink at this place, and remembers it.
+    pub(crate) fn take_uplink(&self, node: u32, place: u32, packet: &mut Transit) {
+        let gate = &self.gates[(node - self.hosts) as usize];
+        let others = packet.uplinks() & !(0xffff << gate.shift);
+        packet.reroute(others | (place - gate.up) << gate.shift);
     }
 
     /// Which way a packet takes that is at `node` at `time`.

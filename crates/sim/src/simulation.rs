@@ -396,6 +396,7 @@ mod tests {
                 ecn: (pick(3) > 0).then_some(ecn),
                 pfc: None,
                 shared: None,
+                adaptive_queue: Bytes(0),
             },
             routing: Routing::Hashed,
             profiles: vec![Arc::new(profile)],

@@ -7,6 +7,7 @@
 //! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
 //! their links, then pause frames, signals between programs, programs that wake, and last faults.
 
+mod adaptive;
 mod crossing;
 mod eager;
 mod fault;

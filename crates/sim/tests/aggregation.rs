@@ -36,6 +36,7 @@ fn ports() -> PortSettings {
         ecn: Some(ecn),
         pfc: None,
         shared: None,
+        adaptive_queue: Bytes(0),
     }
 }
 

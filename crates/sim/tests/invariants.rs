@@ -56,6 +56,12 @@ fn scenarios() -> Vec<(&'static str, Plan)> {
         ("swift, single path", plan(two_tiers(1), with("swift", preset("rocev2_sr")), &permutation(16, 200_000, 5))),
         ("dctcp, three planes", plan(two_tiers(3), with("dctcp", uec("reps")), &incast(10, 100_000))),
     ];
+    let mut adaptive = plan(three_tiers(), uec("oblivious"), &permutation(24, 100_000, 6));
+    adaptive.routing = Routing::Adaptive;
+    all.push(("adaptive switches, three tiers", adaptive));
+    let mut flowlets = plan(two_tiers(2), preset("rocev2"), &permutation(16, 300_000, 7));
+    flowlets.routing = Routing::Flowlet;
+    all.push(("adaptive by flowlets, PFC, two planes", flowlets));
     let mut direct = plan(three_tiers(), uec("oblivious"), &permutation(24, 100_000, 6));
     direct.routing = Routing::Direct;
     all.push(("uec, explicit paths", direct));

@@ -152,7 +152,7 @@ impl Report {
             collectives: collectives(experiment, measured, &lives),
             why: why::why(experiment, measured),
             expect: Vec::new(),
-            faults: experiment.faults.iter().map(fault).collect(),
+            faults: experiment.faults.iter().map(|note| fault(note, measured)).collect(),
             notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
@@ -162,12 +162,15 @@ impl Report {
     }
 }
 
-fn fault(note: &FaultNote) -> FaultFacts {
+fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
+    let lost = note.links.iter().filter_map(|link| measured.links.get(link.0 as usize)).map(|link| link.lost_data_last);
+    let last = lost.filter(|&at| at > note.from && at <= note.until).max();
     FaultFacts {
         what: note.what.clone(),
         from_us: note.from.as_us(),
         until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
-        links: note.links as u64,
+        links: note.links.len() as u64,
+        avoided_after_us: last.map(|at| at.since(note.from).as_us()),
     }
 }
 

@@ -40,6 +40,8 @@ parameters! {
         quick_gate: u32 = 3, 0.0..=30.0, "UEC 1.0, NSCC table: qa_gate = 3";
         /// Weight of a sample in the average delay.
         average_weight: f64 = 0.0125, 0.0001..=1.0, "UEC simulator: 0.0125; UEC 1.0 leaves the estimator open";
+        /// A packet that was found lost without a NACK shrinks the window by its size, as a trimmed one does.
+        shrink_on_loss: bool = false, 0.0..=1.0, "OCP MRC 1.0 and UEC 1.0: on; UEC simulator (SLEEK): off";
         /// Connections of a host to one other host share one window.
         per_destination: bool = false, 0.0..=1.0, "OCP MRC 1.0: a congestion context per destination; UEC simulator: per connection";
     }
@@ -57,9 +59,36 @@ impl CongestionPolicy for NsccConfig {
     }
 }
 
+/// Up to this base RTT steps grow with the BDP and the target as UEC 1.0 has it. Source: MRC sheet, section 11.1 (ours).
+const UNSCALED_MAX: Span = Span::from_us(50);
+/// Beyond it, a and b are at most these: a step is then at most 40 packets per round trip. Without, the step of a host with 10 Gb/s and 1 ms would be
+/// seven times its BDP. Source: as above.
+const SCALE_MAX: (f64, f64) = (10.0, 1.0);
+
 /// A late packet without a mark met a queue that has drained since: it counts as this share of the base RTT.
 /// UEC simulator: 0.25.
 const DRAINED_SHARE: f64 = 0.25;
+
+/// Two parameters in one byte: NSCC's state has no byte to spare.
+#[derive(Clone, Copy, Debug)]
+struct Choices(u8);
+
+impl Choices {
+    const SHRINKS_ON_LOSS: u8 = 1 << 7;
+
+    fn new(config: &NsccConfig) -> Choices {
+        Choices(config.quick_gate.min(63) as u8 | if config.shrink_on_loss { Choices::SHRINKS_ON_LOSS } else { 0 })
+    }
+
+    fn quick_gate(self) -> u8 {
+        self.0 & !Choices::SHRINKS_ON_LOSS
+    }
+
+    /// Does a loss that no NACK tells of shrink the window?
+    fn shrinks_on_loss(self) -> bool {
+        self.0 & Choices::SHRINKS_ON_LOSS != 0
+    }
+}
 
 /// State of NSCC for one connection. Times are in picoseconds, sizes in wire bytes.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +128,7 @@ pub struct Nscc {
     received: u32,
     adjust_bytes: u32,
     packet: u32,
-    quick_gate: u8,
+    choices: Choices,
     fast: bool,
     trigger: bool,
     cut: Cut,
@@ -125,8 +154,10 @@ impl Nscc {
         let target =
             base_rtt.scaled(if environment.trimming { config.target_trimming } else { config.target_dropping });
         let target = Span(target.0.max(1));
-        let a = environment.bdp_scale();
-        let b = target.0 as f64 / Span::from_us(12).0 as f64;
+        let (mut a, mut b) = (environment.bdp_scale(), target.0 as f64 / Span::from_us(12).0 as f64);
+        if base_rtt > UNSCALED_MAX {
+            (a, b) = (a.min(SCALE_MAX.0), b.min(SCALE_MAX.1));
+        }
         let never = Span(u64::MAX);
         let mut nscc = Nscc {
             alpha: config.proportional_increase * a * b * packet / target.0 as f64,
@@ -154,7 +185,7 @@ impl Nscc {
             received: 0,
             adjust_bytes: (u64::from(config.adjust_packets) * packet as u64).min(u64::from(u32::MAX)) as u32,
             packet: packet as u32,
-            quick_gate: config.quick_gate.min(63) as u8,
+            choices: Choices::new(config),
             fast: false,
             trigger: false,
             cut: Cut::Never,
@@ -209,7 +240,7 @@ impl Nscc {
             done = true;
         } else if self.quick_end == Time::NEVER || now >= self.quick_end {
             let suspicious = self.trigger || loss || delay > self.quick_delay;
-            let gate = self.window_max() / (1u64 << self.quick_gate) as f64;
+            let gate = self.window_max() / (1u64 << self.choices.quick_gate()) as f64;
             if self.quick_end != Time::NEVER && suspicious && (self.achieved as f64) < gate {
                 self.cut = if self.trigger || loss { Cut::Loss } else { Cut::Delay };
                 self.window = at_least(self.achieved as f64, self.packet());
@@ -315,8 +346,8 @@ impl Congestion for Nscc {
                     self.lose(loss.bytes);
                 }
             }
-            LossKind::Inferred => {}
-            LossKind::TimedOut => self.lose(loss.bytes),
+            LossKind::Inferred if !self.choices.shrinks_on_loss() => {}
+            LossKind::Inferred | LossKind::TimedOut => self.lose(loss.bytes),
         }
     }
 

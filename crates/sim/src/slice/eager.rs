@@ -1,10 +1,11 @@
-//! Ports of switches that have to know at once what has left: PFC, and shared buffers.
+//! Ports of switches that have to know at once what has left: PFC, shared buffers and adaptive routing.
 //!
 //! What leaves a switch, packets and pause frames, reaches the next one no sooner than a link latency later. So a switch does
 //! everything of a window of that length on its own: arrivals, ends of transmissions, pauses and faults, one by one in order of
 //! time.
 
 use super::Slice;
+use super::adaptive::Adaptive;
 use super::crossing::News;
 use crate::calendar::GROUP;
 use crate::port::{CONTROL, DATA, Service, flag};
@@ -56,6 +57,8 @@ pub(super) struct Switches {
     looks: BinaryHeap<Reverse<(u64, u32)>>,
     /// The present window.
     window: Range<u64>,
+    /// They choose uplinks by how busy these are.
+    pub(super) adaptive: Option<Adaptive>,
 }
 
 impl Slice<'_> {
@@ -77,6 +80,7 @@ impl Slice<'_> {
                 switches.of_port[self.local(link)] = number;
             }
         }
+        switches.adaptive = Adaptive::new(self.plan, &switches.nodes);
         switches.buffered = vec![0; switches.nodes.len()];
         if self.accounting {
             switches.ingress = vec![u32::MAX; topology.links() as usize];
@@ -142,7 +146,9 @@ impl Slice<'_> {
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, &packet, ingress, now);
         }
-        let place = if self.router.has_detours() {
+        let place = if self.switches.adaptive.is_some() && !packet.is_control() {
+            self.place_adaptively(node, &mut packet, now)
+        } else if self.router.has_detours() {
             self.router.place_at(node, &mut packet, &self.cargo, now)
         } else {
             Some(self.router.place(node, &packet, &self.cargo))

@@ -178,7 +178,7 @@ impl<'a> Slice<'a> {
         faults: &'a Faults,
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
+        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive();
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;

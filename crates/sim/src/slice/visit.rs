@@ -308,7 +308,11 @@ impl AtPort<'_> {
             let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
             let cut = faults.cuts(start, time);
             if cut || faults.loses(start, &mut self.port.random) {
-                self.colds[self.i].bytes_down += if cut { u64::from(packet.size()) } else { 0 };
+                let cold = &mut self.colds[self.i];
+                cold.bytes_down += if cut { u64::from(packet.size()) } else { 0 };
+                if packet.is_whole_data() {
+                    cold.lost_data_last = start;
+                }
                 return self.lose_packet(packet);
             }
         }

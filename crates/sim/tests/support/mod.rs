@@ -56,6 +56,7 @@ pub fn ports(topology: &Topology, profile: &Profile) -> PortSettings {
         }),
         pfc: switch.pfc.then_some(PfcSettings { xoff: Bytes(62_400), xon: Bytes(49_920), headroom: Bytes(200_000) }),
         shared: None,
+        adaptive_queue: of(switch.queue_bdp),
     }
 }
 
