@@ -190,7 +190,9 @@ impl Config {
         self.payload = mtu.min(PAYLOAD_MAX + overhead).saturating_sub(overhead);
         if self.payload < PAYLOAD_MIN {
             let least = PAYLOAD_MIN + overhead;
-            return Err(Error::Config(format!("an MTU of {mtu} bytes: take {least} or more, since headers need {overhead}")));
+            return Err(Error::Config(format!(
+                "an MTU of {mtu} bytes: take {least} or more, since headers need {overhead}"
+            )));
         }
         Ok(self)
     }
