@@ -1,4 +1,4 @@
-//! What the calls promise: order, room, keys, bounds, and errors that say what to do.
+//! The promises of the calls: order, room, keys, bounds, and errors that name a remedy.
 
 mod support;
 
@@ -122,7 +122,7 @@ fn nobody_at_the_other_end_is_reported_in_time() {
     let mut config = config("uec", 1);
     config.handshake_timeout = Duration::from_millis(100);
     let mut client = Node::bind(config).expect("sockets");
-    // Bound, so that nobody else answers there, and never read.
+    // The port is bound, so that no other process answers there, and never read.
     let deaf = std::net::UdpSocket::bind(local()).expect("a socket");
     let connection = client.connect(&[v6(deaf.local_addr().expect("bound"))]).expect("a call");
     let told = client.wait(PATIENCE).expect("it can wait");
@@ -193,7 +193,7 @@ fn another_thread_ends_a_wait_whether_the_node_sleeps_spins_or_has_not_begun() {
             });
         }
         assert!(began.elapsed() < PATIENCE, "{waiting:?}: {:?}", began.elapsed());
-        // All calls are answered: nothing wakes it now.
+        // No call is left to be answered, so nothing wakes it now.
         let began = Instant::now();
         assert_eq!(node.wait(Duration::from_millis(50)).expect("it waits"), None);
         assert!(began.elapsed() >= Duration::from_millis(50), "{waiting:?} woke up for nothing");
