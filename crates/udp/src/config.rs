@@ -35,7 +35,7 @@ impl Protection {
     }
 }
 
-/// What a node does while nothing arrives.
+/// How a node waits while nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Asks the sockets again and again: lowest latency, a whole core.

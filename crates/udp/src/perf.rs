@@ -39,7 +39,7 @@ pub struct Options {
     pub duration: Duration,
     /// Messages under way per connection, for bandwidth.
     pub depth: usize,
-    /// What the messages measure.
+    /// The kind of the measurement.
     pub mode: Mode,
     /// The interval between reports.
     pub interval: Duration,

@@ -179,7 +179,7 @@ fn marks_go_all_the_way_to_the_congestion_control_and_back() {
     assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
 }
 
-/// Timers so long that every other kind of recovery than NACKs would take seconds.
+/// Timers so slow that every kind of recovery except NACKs would take seconds.
 fn only_nacks(profile: &str, protection: Protection) -> strandway_udp::Config {
     let slow = strandway_proto::Span::from_ms(5_000);
     let mut config = config(profile, 1);

@@ -44,7 +44,7 @@ pub enum Completion {
     Sent {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
     },
     /// All packets of a one-shot have left ([`crate::Node::send_once`]), so its bytes may change. The node does not learn
@@ -52,7 +52,7 @@ pub enum Completion {
     Injected {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
     },
     /// Every packet of a receive's message is there ([`crate::Node::expect`]). The receive stays open until it is completed.
@@ -60,7 +60,7 @@ pub enum Completion {
     Whole {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         receive: u64,
         /// The sender's number for the message.
         immediate: u32,
@@ -71,7 +71,7 @@ pub enum Completion {
     Received {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
         /// How many bytes came; at most the length of the receive's range.
         bytes: u64,
@@ -90,7 +90,7 @@ pub enum Completion {
     Letter {
         /// On this connection.
         connection: Connection,
-        /// What it says.
+        /// The letter.
         letter: Letter,
     },
     /// A chunk of an open operation is here and in its place; or a switch has trimmed it, and only its number is here. A
@@ -134,7 +134,7 @@ pub enum Completion {
         path: PathId,
         /// Did it go to all members?
         to_all: bool,
-        /// What it says.
+        /// The letter.
         letter: Letter,
     },
     /// A connection has ended. Its unfinished operations, of which some bytes may be in the peer's memory, get no completion
