@@ -113,7 +113,7 @@ impl fmt::Display for CopyError {
         match self {
             CopyError::Call(error) => error.fmt(f),
             CopyError::Closed(reason @ (Reason::ByPeer | Reason::PeerSilent)) => {
-                write!(f, "{reason}; run the same command again: it continues where it stopped")
+                write!(f, "{reason}; run the same command again: it goes on where it stopped")
             }
             CopyError::Closed(reason) => reason.fmt(f),
             CopyError::Malformed(malformed) => malformed.fmt(f),
@@ -122,7 +122,7 @@ impl fmt::Display for CopyError {
                 write!(f, "{}: {trouble}", names::shown(path.as_os_str().as_bytes()))
             }
             CopyError::Option(what) => f.write_str(what),
-            CopyError::Stopped => f.write_str("stopped; the same command continues where it stopped"),
+            CopyError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
         }
     }
 }

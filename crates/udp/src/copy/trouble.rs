@@ -115,7 +115,7 @@ impl fmt::Display for Trouble {
             }
             NameTooLong => "the name is too long (255 bytes), or the path (4,095 bytes): shorten it",
             Reserved => "an unfinished copy has a name like this: finish that copy, or remove the file",
-            Full => "no space left at the server: free some, then run the same command again: it continues where it stopped",
+            Full => "no space left at the server: free some, then run the same command again: it goes on where it stopped",
             ReadOnly => "the server's directory is on a read-only file system: mount it writable, or serve another one",
             Denied => "permission denied: change the owner or the mode of the file or of the directory it is in",
             IsDirectory => "the server has a directory of that name: remove it, or copy to another DIR",
