@@ -1,4 +1,4 @@
-//! `strandway._lab`: what the Python package needs of the lab. Everything that a user sees is in `strandway/*.py`.
+//! `strandway._lab`: the part of the lab that the Python package uses. The interface for users is in `strandway/*.py`.
 
 mod columns;
 mod outcome;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use strandway_lab::Problems;
 
-/// Problems as an exception: what the command line prints, and a list of what is wrong.
+/// Problems as an exception: the text of the command line, and a list of the problems.
 fn refused(py: Python<'_>, problems: &Problems) -> PyErr {
     exception(py, problems).map_or_else(|error| error, PyErr::from_value)
 }
