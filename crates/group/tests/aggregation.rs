@@ -330,7 +330,7 @@ fn a_worker_that_dies_is_named_and_nobody_hangs() {
                 "rank {}: {error}",
                 team.rank()
             );
-            assert_eq!(buffer, numbers(team.rank(), 64 * 1_000, 1), "the buffer is what it was");
+            assert_eq!(buffer, numbers(team.rank(), 64 * 1_000, 1), "the buffer is unchanged");
         });
         assert!(began.elapsed() < Duration::from_secs(30));
     }

@@ -231,7 +231,7 @@ fn receivers_that_do_not_answer_are_named() {
     let node = Node::bind(two_planes(cast_address())).expect("sockets");
     let options = Options { wait: Duration::from_millis(300), ..options() };
     let error =
-        cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("nobody is there");
+        cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("no receiver answers");
     assert!(matches!(&error, CastError::Nobody(reasons) if reasons[0].0 == "h9"), "{error}");
 }
 

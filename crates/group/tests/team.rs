@@ -122,7 +122,7 @@ fn a_rank_that_does_not_come_is_named() {
     let members = vec![ours.clone(), ours];
     let options = Options { patience: Duration::from_millis(300), ..options() };
     let began = Instant::now();
-    let error = Team::form(node, 0, members, options, &|| false).err().expect("nobody comes");
+    let error = Team::form(node, 0, members, options, &|| false).err().expect("no rank comes");
     assert!(matches!(&error, GroupError::Missing { ranks, .. } if ranks == &[1]), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(300));
 }

@@ -204,7 +204,7 @@ impl LinuxFabric {
         self.hosts.div_ceil(self.hosts_per_t0)
     }
 
-    /// T1 switches, and so long links, between two sites of each plane; 0 for a fabric without sites.
+    /// The number of T1 switches between two sites of each plane, which is also that of long links; 0 for a fabric without sites.
     fn t1s_per_pair(&self) -> u16 {
         let pairs = self.t0s() * (self.t0s() - 1) / 2;
         if self.lines.is_empty() { 0 } else { self.t1s / pairs }

@@ -43,7 +43,7 @@ impl State {
             Err(e) => return Err(LinuxError(format!("{}: cannot be read: {e}", path.display()))),
         };
         let state = toml::from_str(&text).map_err(|e| {
-            let remedy = format!("remove what is left with `strandway fabric down --name {name}`");
+            let remedy = format!("remove the rest with `strandway fabric down --name {name}`");
             LinuxError(format!("{}: is damaged: {}; {remedy}", path.display(), e.message()))
         })?;
         Ok(Some(state))

@@ -269,7 +269,7 @@ fn a_degraded_link_is_slower_with_smaller_queues_both_ways_or_one_way() {
     assert_eq!((steps[0].tool, steps[0].lines.len()), (Tool::Clang, 2));
     assert!(steps[0].lines.iter().any(|l| l.contains("-DLIMIT=32768 -DLOW=10000 -DHIGH=20000")), "{steps:?}");
     let lines = lines(&steps, "sw-t0-p0-0", Tool::Tc);
-    assert!(lines.iter().all(|line| !line.contains("root")), "what waits goes on waiting: {lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("root")), "waiting packets stay in their queue: {lines:?}");
     assert!(lines.iter().any(|line| line.contains("dev u0 parent 1: classid 1:1 htb rate 250000000bit")), "{lines:?}");
 }
 
@@ -288,7 +288,7 @@ fn losses_in_runs_are_those_of_the_simulator_and_strike_where_they_are_said_to()
         ["/run/strandway/sw/burst-10956549-3758096384.o -DAFTER_NONE=10956549 -DAFTER_LOSS=3758096384"]
     );
     let at: Vec<&str> = steps[1..].iter().filter_map(|step| step.namespace.as_deref()).collect();
-    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose of what comes in");
+    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose arriving packets");
     let one = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:t0-0:to:h0:2%"]));
     assert_eq!(one.iter().filter_map(|step| step.namespace.as_deref()).collect::<Vec<_>>(), ["sw-h0"]);
     // Healing one direction leaves the program of the other direction alone.
@@ -351,7 +351,7 @@ fn a_cast_reaches_every_other_member_once_over_the_t1_of_its_tree() {
                     assert!(crossed.keys().all(right) && crossed.values().all(|&count| count == 1), "{crossed:?}");
                 }
                 let (reached, _) = cast(&fabric, &Team { number: 7, hosts: vec![0, 3] }, 1, plane, tree);
-                assert_eq!(reached, Vec::<u16>::new(), "who is no member reaches nobody");
+                assert_eq!(reached, Vec::<u16>::new(), "a host that is not a member reaches no host");
             }
         }
     }

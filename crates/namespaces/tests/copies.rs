@@ -159,7 +159,7 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
         let dead = way.plane == 0 && way.t1 == Some(1);
         assert_eq!(way.arrived, if dead { 0 } else { way.wanted }, "{way:?}");
     }
-    assert_eq!(lost(), before, "what a dead link swallows is no random loss");
+    assert_eq!(lost(), before, "losses of a dead link do not count as random");
 }
 
 #[test]

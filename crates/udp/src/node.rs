@@ -1,4 +1,4 @@
-//! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
+//! The node: sockets, memory and connections, driven by calls of [`Node::poll`] and [`Node::wait`].
 
 /// Collects the parts of a node that a session needs while it works. A macro, because the session itself is borrowed from
 /// the node's slots.

@@ -375,7 +375,7 @@ mod tests {
             plane.flush();
         };
         send(&mut plane, 9, false);
-        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "nobody's");
+        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "it concerns no peer");
         (1..1_000).for_each(|port| send(&mut plane, port, true));
         assert_eq!((plane.failures.len(), plane.counters.refused), (FAILURES_MAX, 1_000));
         assert!(matches!(plane.take_failure(), Some((_, Failure::TooLarge))));

@@ -289,7 +289,7 @@ mod tests {
         }
         sealer.counter = 9 * edge;
         let mut whole = sealed(&mut sealer, b"x");
-        assert_eq!(opener.open(9 * edge, &mut whole), Err(Refused::Forged), "nobody skips whole keys");
+        assert_eq!(opener.open(9 * edge, &mut whole), Err(Refused::Forged), "a counter must not skip a key");
     }
 
     #[test]
@@ -302,7 +302,11 @@ mod tests {
                 assert_eq!(opener.peek(0, &mut start), Ok(()), "again and again");
                 assert_eq!(start, b"a header and much payload"[..length]);
             }
-            assert_eq!(opener.peek(2 << EPOCH_BITS, &mut [0; 8]), Err(Refused::Forged), "nobody skips whole keys");
+            assert_eq!(
+                opener.peek(2 << EPOCH_BITS, &mut [0; 8]),
+                Err(Refused::Forged),
+                "a counter must not skip a key"
+            );
             assert!(opener.open(0, &mut whole.clone()).is_ok(), "the whole may still come");
             assert_eq!(opener.peek(0, &mut [0; 8]), Err(Refused::Repeated), "and then nothing is missing");
         }

@@ -124,14 +124,14 @@ mod tests {
         let mut windows = Windows::default();
         (0..3).for_each(|_| windows.join(9, 0, 0, window));
         let shared = windows.get_mut(9).expect("three members");
-        assert!((0..3).all(|slot| shared.may_send(slot)), "nobody waits");
+        assert!((0..3).all(|slot| shared.may_send(slot)), "no connection waits");
         for slot in [2, 0, 1, 0, 1] {
             shared.note(slot, if slot == 2 { Turn::Kept } else { Turn::Over });
         }
         assert!(shared.may_send(2) && !shared.may_send(0));
         let order: Vec<u32> = (0..6)
             .map(|_| {
-                let first = (0..3).find(|&slot| shared.may_send(slot)).expect("somebody is first");
+                let first = (0..3).find(|&slot| shared.may_send(slot)).expect("one connection is first");
                 shared.note(first, Turn::Over);
                 first
             })
@@ -140,10 +140,10 @@ mod tests {
         shared.note(2, Turn::Done);
         assert!(shared.may_send(0));
         windows.leave(9, 0, 0);
-        assert_eq!(windows.take_woken(), Some(1), "who comes next is woken");
+        assert_eq!(windows.take_woken(), Some(1), "the next connection is woken");
         windows.leave(9, 2, 0);
         windows.leave(9, 1, 0);
-        assert!(windows.get_mut(9).is_none(), "and nothing is left of it");
+        assert!(windows.get_mut(9).is_none(), "the window is removed with its last member");
     }
 
     #[test]

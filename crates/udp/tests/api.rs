@@ -14,7 +14,7 @@ fn a_send_waits_for_a_receive_and_holds_back_what_comes_after_it() {
     let first = pair.client.send(pair.ends[0], outbox, 0..3).expect("posted");
     let second = pair.client.send(pair.ends[0], outbox, 3..6).expect("posted");
     let third = pair.client.write(pair.ends[0], outbox, 6..11, remote, 0, None).expect("posted");
-    assert_eq!(pair.within(0, Duration::from_millis(30)), None, "nobody has room");
+    assert_eq!(pair.within(0, Duration::from_millis(30)), None, "the peer has posted no receive");
     let letters = pair.server.register(vec![0; 8]);
     let connection = pair.ends[0];
     pair.server.recv(pair.ends[1], letters, 0..4).expect("room");
@@ -134,7 +134,7 @@ fn a_goodbye_is_heard_and_a_closed_connection_is_gone() {
     let mut pair = Pair::new(config("uec", 1), None, 0);
     pair.client.close(pair.ends[0]).expect("open");
     assert_eq!(pair.next(1), Completion::Closed { connection: pair.ends[1], reason: Reason::ByPeer });
-    assert_eq!(pair.within(0, Duration::from_millis(20)), None, "who closes knows it");
+    assert_eq!(pair.within(0, Duration::from_millis(20)), None, "the closing side gets no completion");
     assert!(matches!(pair.client.close(pair.ends[0]), Err(Error::NoConnection)));
     let region = pair.client.register(vec![0; 4]);
     assert!(matches!(pair.client.send(pair.ends[0], region, 0..4), Err(Error::NoConnection)));

@@ -277,5 +277,5 @@ fn tasks_on_many_threads_share_a_node() {
     });
     let memory = block_on(there.node().read(inbox, 0..8_000)).expect("read");
     assert!(memory.chunks(1_000).enumerate().all(|(task, part)| part.iter().all(|&byte| byte == task as u8 + 1)));
-    assert!(matches!(poll_once(&mut there.written()), Poll::Pending), "nobody was told");
+    assert!(matches!(poll_once(&mut there.written()), Poll::Pending), "no write carried an immediate");
 }

@@ -68,7 +68,7 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
     let server = pair.server.connection_counters(pair.ends[1]).expect("open");
     assert!(server.repeated > 0, "copies of datagrams are refused: {server:?}");
     let client = pair.client.connection_counters(pair.ends[0]).expect("open");
-    assert!(client.engine.retransmitted > 0, "what was lost was sent again: {client:?}");
+    assert!(client.engine.retransmitted > 0, "lost packets were sent again: {client:?}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn chunks_reach_all_members_by_all_trees_each_in_its_place() {
     assert_eq!(ranks.counters(0).sent, chunks.into(), "once, however many members there are");
     // Cast to one member again: it is reported, and changes nothing.
     let again = ranks.cast(HostId(2), 3, 1);
-    ranks.nodes[1].cast(ranks.groups[1], again).expect("members send what they have");
+    ranks.nodes[1].cast(ranks.groups[1], again).expect("members may send chunks that they have");
     ranks.until(|_, ranks| ranks.counters(2).duplicates == 1);
     assert_eq!([1, 3].map(|rank| ranks.counters(rank).duplicates), [0, 0]);
 }

@@ -116,7 +116,7 @@ fn connections_between_two_nodes_are_watched_as_one() {
         let _ = many.caller.close(end[0]);
     }
     assert!(many.caller.close(left).is_err());
-    many.settle("nobody is watched", |many| many.peers() == [0, 0]);
+    many.settle("no peer is watched", |many| many.peers() == [0, 0]);
 }
 
 #[test]
@@ -311,5 +311,5 @@ fn lost_news_of_receives_is_told_again_soon() {
         many.until(1, |told| matches!(told, Completion::Received { .. }));
         assert!(began.elapsed() < PATIENCE, "{round} rounds in a minute");
     }
-    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "and nobody is given up");
+    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "no peer is given up");
 }

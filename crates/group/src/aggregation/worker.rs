@@ -331,7 +331,7 @@ impl Session {
             }
             Lanes::Result(key) => {
                 let Some(place) = operation.place(key) else { return };
-                debug_assert_eq!(fragment.kind, Kind::ResultCopy, "what carries a result");
+                debug_assert_eq!(fragment.kind, Kind::ResultCopy, "only copies carry a result");
                 let float = operation.floats[(key - operation.first) as usize];
                 fragment.marks = fragment.marks.with_if(float, Marks::FLOAT);
                 socket.push(to, up, &fragment, &operation.numbers[place]);

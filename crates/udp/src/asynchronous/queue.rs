@@ -365,6 +365,9 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((0, 0)))));
         link.end(Ending::Here);
-        assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((1, 0)))), "what came before is not lost");
+        assert!(
+            matches!(link.poll_written(0, &context), Poll::Ready(Ok((1, 0)))),
+            "writes before the end are not lost"
+        );
     }
 }

@@ -241,7 +241,7 @@ impl Copying {
     }
 
     /// Moves packets, messages and parcels until the disk thread has no more orders.
-    #[expect(clippy::too_many_arguments, reason = "the ends of two channels, and what the caller of the copy gave")]
+    #[expect(clippy::too_many_arguments, reason = "the ends of two channels, and the arguments of `copy`")]
     fn pump(
         &mut self,
         node: &mut Node,

@@ -50,7 +50,7 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
 }
 
-/// Does a symbolic link at a checked path stay within the tree, whatever other such links the tree has? It does if its
+/// Does a symbolic link at a checked path stay within the tree, for all other such links that the tree may have? It does if its
 /// target is relative, has `..` only at the beginning, and no more of them than there are folders above the link. A `..`
 /// after a name is refused: the name may be a link itself, and then `..` leads to another place.
 pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {

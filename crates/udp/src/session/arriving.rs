@@ -205,7 +205,9 @@ impl Session {
                 Event::Sent { .. } if self.is_partial() => self.handle_injected(around),
                 Event::Sent { message, .. } => {
                     assert!(message.0 == self.first, "messages finish in the order of posting");
-                    let Some(posted) = self.flying.pop_front() else { unreachable!("the engine finishes what it has") };
+                    let Some(posted) = self.flying.pop_front() else {
+                        unreachable!("the engine finishes only operations that it has")
+                    };
                     self.first = self.first.wrapping_add(1);
                     around.memory.release(posted.place);
                     around.completions.push_back(Completion::Sent { connection, operation: posted.operation });

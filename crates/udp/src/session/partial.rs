@@ -221,7 +221,7 @@ impl Session {
     pub(super) fn handle_injected(&mut self, around: &mut Surroundings<'_>) {
         let Some(partial) = &mut self.partial else { return };
         let Some((operation, sequence)) = partial.once.pop_front() else {
-            unreachable!("the engine finishes what it has")
+            unreachable!("the engine finishes only operations that it has")
         };
         if let Some(place) = partial.forget(sequence) {
             around.memory.release(place);
@@ -245,7 +245,7 @@ impl Session {
         }
         let Some(partial) = &mut self.partial else { return };
         let room = partial.rooms.get(slot(u64::from(part.sequence))).copied().flatten();
-        let Some(Room { receive, place }) = room else { unreachable!("what is fresh has an open receive") };
+        let Some(Room { receive, place }) = room else { unreachable!("a fresh packet has an open receive") };
         let place = place.part(u64::from(part.packet) * self.mtu, payload.len());
         around.memory.write(place.expect("the engine checks that a message fits its receive"), payload);
         self.counters.received_bytes[plane] += payload.len() as u64;

@@ -59,7 +59,7 @@ pub(crate) fn check_fragment(bytes: &[u8]) {
         assert_eq!(again, bytes, "a fragment is encoded as it was decoded");
     }
     let mut opening = Opening::new(&[1; 32], 0);
-    assert!(opening.open(&mut bytes.to_vec()).is_err(), "nobody guesses a tag");
+    assert!(opening.open(&mut bytes.to_vec()).is_err(), "a guessed tag is wrong");
     let _ = fragments::channel_of(bytes);
 }
 
@@ -123,7 +123,7 @@ impl Live {
         let node = || {
             let address = "[::1]:0".parse().expect("an address");
             let mut config = Config::new(&[7; 32]).expect("long enough").profile("mrc").expect("a preset");
-            // Trimmed datagrams can be read, whoever sent them.
+            // The node can read trimmed datagrams of any sender.
             (config.protection, config.trimming) = (Protection::Authenticated, true);
             Node::bind(config.plane(address)).expect("a socket")
         };
@@ -158,7 +158,7 @@ impl Live {
                 datagram[8..16].copy_from_slice(&self.path.number);
             }
             let dscp = if word & URGENT == 0 { 0 } else { CONTROL_DSCP + u8::from(word & LAST_HOP != 0) };
-            setsockopt(&self.stranger, sockopt::Ipv6TClass, &i32::from(dscp << 2)).expect("anybody may");
+            setsockopt(&self.stranger, sockopt::Ipv6TClass, &i32::from(dscp << 2)).expect("no privilege is needed");
             // If the socket has no room, the datagram counts as dropped.
             let _ = self.stranger.send(&datagram);
             bytes = rest;
