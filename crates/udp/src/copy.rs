@@ -85,7 +85,7 @@ impl Options {
             return wrong(format!("{} parcels under way: take 2 to {SLOTS_MAX}", self.slots));
         }
         if self.limit.is_some_and(|limit| limit.0 < 8_000) {
-            return wrong("s copies nothing: take more/s copies nothing: take more".into());
+            return wrong("a limit below 8 kb/s is too slow to copy anything: take more".into());
         }
         Ok(())
     }
