@@ -43,7 +43,7 @@ pub enum Waiting {
     /// Sleeps at once: uses no core, but adds tens of microseconds to each round trip.
     Sleep,
     /// Spins for a while, then sleeps. It spins for at most this long. Each time that nothing came, the time halves, down to
-    /// a sixteenth, so that nodes which share cores leave them to each other.
+    /// a sixteenth; each time that something came, it doubles. So nodes that share cores leave them to each other.
     Adaptive(Duration),
 }
 
@@ -73,12 +73,12 @@ pub struct Config {
     pub payload: u32,
     /// Protection of datagrams against reading, changes and forgery. Default: encrypted and authenticated.
     pub protection: Protection,
-    /// Line rate of all planes together; `rate * base_rtt` is the number of bytes that may be under way. Default 40 Gb/s.
+    /// Line rate of all planes together; `rate` times `base_rtt` determines how many bytes may be under way. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing; it includes the time that the other side takes to
     /// wake up. Default 100 us.
     pub base_rtt: Span,
-    /// Peers that are nearer or farther, or whose way has another rate. Default: none.
+    /// Peers that are nearer, or whose way is slower. Default: none.
     pub distances: Vec<Distance>,
     /// Payload bytes that take one path in a row before the next path is chosen. One system call sends to one address only,
     /// and costs about the same for one packet as for many. Default 16 KiB, rounded up to a whole packet;
@@ -87,9 +87,9 @@ pub struct Config {
     /// The shortest retransmission timeout. A host that sleeps, or whose cores are busy, answers late, and a shorter timeout
     /// would take that for losses. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
-    /// The shortest time after which an overtaken packet counts as lost: a packet over another path that was sent this much
-    /// later must have arrived. Kernels delay packets by different times on different paths. With one path a `base_rtt` is
-    /// enough. Default 2 ms; never less than two bursts take on a plane.
+    /// A missing packet counts as lost only when a packet that was sent at least this much later has arrived over another
+    /// path. Kernels delay packets by different times on different paths. With one path a `base_rtt` is enough. Default 2
+    /// ms; never less than two bursts take on a plane.
     pub late_min: Span,
     /// How to wait while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,

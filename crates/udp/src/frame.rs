@@ -40,7 +40,7 @@
 //!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
 //!
-//! Each data packet carries a descriptor, which says where its message starts in memory. So a packet can be placed alone and
+//! Each data packet carries a descriptor, which says where its message belongs. So a packet can be placed alone and
 //! in any order: its payload goes `offset` bytes (transport header) behind that start.
 //!
 //! ```text

@@ -104,7 +104,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// The place of the addition.
+/// How the sums were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The switch. Sums are sums of integers, so the order of fragments does not change them.
@@ -130,7 +130,7 @@ impl fmt::Display for By {
 /// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduced {
-    /// The place of the addition.
+    /// How the sums were made.
     pub by: By,
     /// From the call until the sums are here.
     pub time: Duration,

@@ -26,7 +26,7 @@ const CALLS: usize = 16;
 const NAP: Duration = Duration::from_millis(5);
 /// The most bytes of one job's sums at its parameter server, per port: ours.
 const SERVER_BYTES: usize = 64 << 20;
-/// A server keeps no keys that are this many windows or more above the watermark: ours. Workers that are a window apart, and
+/// A server keeps no keys that are more than this many windows above the watermark: ours. Workers that are a window apart, and
 /// watermarks every four windows, need a quarter of it.
 const REACH: u64 = 24;
 
