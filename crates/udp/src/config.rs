@@ -107,8 +107,8 @@ pub struct Config {
     /// sends before data. Data has DSCP 0.
     pub control_dscp: u8,
     /// Do switches on the way trim packets for which they have no room, instead of dropping them? If so, a datagram of data
-    /// that arrives short with the DSCP of control (or with the next higher one, if the last switch trimmed it) is requested
-    /// again, and losses are found by timeouts and NACKs only (profile `uec`). Hosts need not have the same value: a
+    /// that arrives short is requested again, if it has the DSCP of control (or the next higher one, if the last switch
+    /// trimmed it). Losses are then found by timeouts and NACKs only (profile `uec`). Hosts need not have the same value: a
     /// receiver that does not expect trimmed datagrams counts them as lost, and every sender understands a NACK. Default no.
     pub trimming: bool,
     /// Does this node accept connections that others begin? Default yes.

@@ -68,8 +68,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Blocks of 4 MiB; twice the number that fills a path of this rate and round trip (the server frees the memory of a
-    /// parcel only when the bytes are on its disk), and four more.
+    /// Blocks of 4 MiB. Parcels: twice the number that fills a path of this rate and round trip, and four more. Twice,
+    /// because the server frees the memory of a parcel only when the bytes are on its disk.
     pub fn for_path(rate: Rate, round_trip: Span) -> Options {
         let block = 4 << 20;
         let slots = 2 * rate.bytes_in(round_trip).0 / u64::from(block) + 4;

@@ -1,10 +1,9 @@
 //! How two nodes that share a key agree on a connection: Noise NNpsk0, behind a cookie.
 //!
-//! The caller asks for a cookie first. Its first Noise message has that cookie in the prologue, so it is valid only for the
-//! node that gave the cookie, for the address that it was given to, and for the life of the cookie. It is sealed with the
-//! shared key alone, so a stranger costs the answering side only some hashing. The answering side computes a Diffie-Hellman
-//! exchange and allocates memory only after the caller has proved that it knows the key and receives datagrams at its
-//! address.
+//! The caller asks for a cookie first. Its first Noise message has that cookie in the prologue. So the message is valid for
+//! one node, for one address of the caller, and for the life of the cookie. It is sealed with the shared key alone, so a
+//! stranger costs the answering side only some hashing. Before it computes a Diffie-Hellman exchange or allocates memory,
+//! the answering side knows two things: the caller has the key, and it receives datagrams at its address.
 
 use crate::clock::duration;
 use crate::config::Protection;

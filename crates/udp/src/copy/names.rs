@@ -50,9 +50,10 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
 }
 
-/// Does a symbolic link at a checked path stay within the tree, for all other such links that the tree may have? It does if its
-/// target is relative, has `..` only at the beginning, and no more of them than there are folders above the link. A `..`
-/// after a name is refused: the name may be a link itself, and then `..` leads to another place.
+/// Does a symbolic link at a checked path stay within the tree, even if other links of the tree are followed? It does under
+/// three conditions: its target is relative; its target has `..` only at the beginning; and it has no more of them than
+/// there are folders above the link. A `..` after a name is refused: the name may be a link itself, and then `..` leads to
+/// another place.
 pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     let depth = path.iter().filter(|&&byte| byte == b'/').count();
     if target.is_empty() || target.len() >= PATH_MAX || target[0] == b'/' || target.contains(&0) {
