@@ -45,7 +45,7 @@ pub struct Impairment {
 pub struct WireCounters {
     /// Datagrams that left the wire.
     pub delivered: u64,
-    /// Datagrams that were lost: by chance, during silence, or because [`HELD_MAX`] were on the wire.
+    /// Datagrams that were lost: by chance, during silence, or because 65,536 were already on the wire.
     pub lost: u64,
     /// Datagrams that were delivered twice.
     pub duplicated: u64,

@@ -100,7 +100,7 @@ pub struct Node {
     latest: Time,
     /// Datagrams stay queued in the planes until the application had its chance to answer the last completion.
     held: bool,
-    /// Did the application answer the completion before within [`turn::ANSWER`]?
+    /// Did the application answer the completion before at once?
     answers: bool,
     /// Replies to strangers so far.
     replies: u32,
