@@ -1,4 +1,4 @@
-//! `strandway._lab`: the part of the lab that the Python package uses. The interface for users is in `strandway/*.py`.
+//! `strandway._lab`: what the Python package needs of the lab. Everything that a user sees is in `strandway/*.py`.
 
 mod columns;
 mod outcome;

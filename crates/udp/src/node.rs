@@ -191,7 +191,7 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// Gives a buffer back. Its keys become invalid.
+    /// Gives a buffer back. Its keys are void.
     ///
     /// # Errors
     /// If it is not registered, or unfinished operations use it.
@@ -382,7 +382,7 @@ impl Node {
         self.session_mut(connection).map(Session::take_rtts)
     }
 
-    /// The counters of each plane.
+    /// What each plane has counted so far.
     pub fn plane_counters(&self) -> Vec<PlaneCounters> {
         self.planes.iter().map(|plane| plane.counters).collect()
     }

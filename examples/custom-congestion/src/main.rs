@@ -11,19 +11,19 @@ use strandway_sim::Control;
 use strandway_proto::congestion::{AckSample, Congestion, CongestionConfig, LossSample};
 use strandway_proto::{Bytes, Environment};
 
-/// Adds a packet per round trip; halves for marks and losses, at most once per round trip: textbook AIMD.
+/// Adds a packet per round trip, halves for marks and losses, at most once per round trip: textbook AIMD.
 struct Halving {
     window: u64,
     window_max: u64,
     packet: u64,
     /// Bytes acknowledged since the window last grew.
     acked: u64,
-    /// Bytes that must be settled before the next cut, so that packets sent before the last cut do not count again.
+    /// Bytes that must be settled before the next cut: what was under way at the last one knows nothing of it.
     deaf: u64,
 }
 
 impl Halving {
-    /// The environment has line rate, base RTT and packet size, which determine the first window.
+    /// The environment holds line rate, base RTT and packet size: all that a first window needs.
     fn new(environment: &Environment) -> Halving {
         let bdp = environment.bdp().0.max(environment.packet.0);
         Halving { window: bdp, window_max: bdp * 3 / 2, packet: environment.packet.0, acked: 0, deaf: 0 }
@@ -61,7 +61,7 @@ impl Congestion for Halving {
     }
 }
 
-/// A profile takes a factory that makes the state of one connection.
+/// What a profile takes: a factory that makes the state of one connection.
 fn halving() -> CongestionConfig {
     CongestionConfig::Custom(Arc::new(|environment| Box::new(Halving::new(environment))))
 }
@@ -106,8 +106,7 @@ fn main() -> Result<(), strandway_lab::Problems> {
         assert_eq!(report.flows.finished, 16, "{name}: every flow finishes");
         assert_eq!(report.packets.dropped, 0, "{name}: where switches trim, nothing is dropped");
     }
-    // 16 x 489 packets of 4,160 B (the last of each flow shorter) need at least 650 us at 400 Gb/s, with any congestion
-    // control.
+    // 16 x 489 packets of 4,160 B (the last of each flow shorter) need 650 us at 400 Gb/s, whoever shares them out.
     let slowest = ours.fct_us.max.expect("flows finished");
     assert!((650.0..1_000.0).contains(&slowest), "the link is kept busy: {slowest} us");
     Ok(())
