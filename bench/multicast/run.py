@@ -182,10 +182,10 @@ def one_copy(fabric, receivers, source):
 
 
 def one_uftp(fabric, receivers, source):
-    """uftp, unencrypted, at 97 % of the rate: it has no congestion control that would find the rate by itself without loss."""
+    """uftp, unencrypted, at 97 % of the rate: it has no congestion control that finds the rate without losses."""
     folders = [tempfile.mkdtemp(dir=fabric.folder) for _ in range(receivers)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    # A number of its own for each: by default they take the last 32 bits of their address, which are 0.
+    # Each gets its own number: by default they take the last 32 bits of their address, which are 0.
     listen = lambda host: ["uftpd", "-d", "-I", fabric.plain(host), "-U", f"0x{host + 1:08x}", "-M", GROUP, "-B", "4000000"]
     serving = [fabric.on(host, *listen(host), "-D", folder, **quiet) for host, folder in enumerate(folders, 1)]
     time.sleep(0.5)
