@@ -1,10 +1,10 @@
 //! Repair: reliability in software over one-way connections, as SDR-RDMA has it (arXiv 2505.05366, section 4).
 //!
-//! A scheme is a program over the calls of [`crate::partial`] and nothing else: its sender pushes chunks of stretches, its receiver
-//! looks at the bitmaps, and the two write each other letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
-//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that chooses among them for each message
-//! (`sdr_auto`). Parity is *named* here; the
-//! world that has bytes computes it.
+//! A scheme uses only the calls of [`crate::partial`]: its sender sends chunks of stretches, its receiver reads the
+//! bitmaps, and the two exchange letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
+//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that
+//! chooses among them for each message (`sdr_auto`). This module only *names* parity packets; the world, which has the
+//! bytes, computes their contents.
 
 mod acknowledge;
 mod choice;
@@ -28,7 +28,7 @@ use crate::parameters;
 use crate::units::Span;
 
 parameters! {
-    /// SDR-RDMA's selective repeat by timeouts: what the receiver has not told of in time goes again.
+    /// SDR-RDMA's selective repeat by timeouts: a chunk that is not acknowledged in time is sent again.
     pub struct SdrSrConfig {
         /// Packets of a chunk: what is acknowledged and sent again.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
@@ -40,7 +40,7 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA's selective repeat with NACKs: the receiver names holes, and timeouts stand behind it.
+    /// SDR-RDMA's selective repeat with NACKs: the receiver names missing chunks; the sender has timeouts as well.
     pub struct SdrNackConfig {
         /// Packets of a chunk: what is acknowledged and sent again.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
@@ -54,7 +54,7 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA's erasure coding: parity repairs what it can, selective repeat the rest.
+    /// SDR-RDMA's erasure coding: parity repairs losses; selective repeat resends the chunks that parity cannot repair.
     pub struct SdrCodeConfig {
         /// Data chunks of a submessage.
         k: u32 = 32, 1.0..=254.0, "SDR-RDMA, section 5: (32, 8)";
