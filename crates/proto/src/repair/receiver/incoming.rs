@@ -14,15 +14,16 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) sizes: Group,
-    /// With a code: chunks there of each submessage, parity included, and how many submessages cannot be repaired yet.
+    /// With a code: for each submessage, the number of chunks that have arrived, parity included, and whether it can be
+    /// repaired; and the number of submessages that cannot be repaired yet.
     pub(super) have: Vec<u32>,
     pub(super) repaired: Vec<bool>,
     pub(super) unrepaired: u32,
     pub(super) acknowledger: Acknowledger,
     /// With NACKs.
     pub(super) holes: Option<Holes>,
-    /// With a code: its sender has been told what parity cannot repair, and is told again at this instant, a timeout after anything
-    /// of it came.
+    /// With a code: the sender has been told which chunks parity cannot repair. It is told again at `report_at`, one
+    /// timeout after the last packet of the group.
     pub(super) repairing: bool,
     pub(super) report_at: Time,
 }
