@@ -1,9 +1,10 @@
-//! Facts about the surroundings that every policy of a connection starts from: the world, and the sizes of packets.
+//! The environment of a connection, which all its policies use: the network, and the sizes of packets.
 
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span};
 
-/// What a connection needs to know of the world it runs in; measured or configured by the world, not by the protocol.
+/// Facts about the network and the host that a connection needs. The world measures or configures them, not the
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Environment {
     /// Line rate of the NIC, all ports together.
@@ -14,18 +15,18 @@ pub struct Environment {
     pub base_rtt: Span,
     /// Wire bytes of one full packet.
     pub packet: Bytes,
-    /// Do switches trim packets rather than drop them?
+    /// True if switches trim packets, false if they drop them.
     pub trimming: bool,
-    /// Uplinks that a packet chooses among at each upward tier of its way, from the leaf on; zeros where the fabric does not
-    /// tell, or there is nothing to choose.
+    /// The number of uplinks at each upward tier of a packet's path, from the leaf on; zeros if the fabric does not
+    /// tell, or if there is no choice.
     pub uplinks: [u16; 2],
-    /// Paths of a port that keep their packets in order, each, as an entropy value names them modulo this number; zero where the
-    /// world does not know.
+    /// The number of paths of a port, if each of them keeps its packets in order: two entropy values that are equal
+    /// modulo this number take the same path. Zero if the world does not know.
     pub paths_in_order: u16,
-    /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
+    /// The largest size of one data queue of a switch, in bytes; it limits the delay of a packet.
     pub queue: Bytes,
-    /// No packet arrives later than this after it left. A closed connection is remembered for so long, lest a late packet of
-    /// it be taken for a new connection's.
+    /// No packet arrives later than this after it was sent. A closed connection is remembered for this long, so that a
+    /// late packet does not open it again.
     pub packet_life: Span,
 }
 
@@ -35,8 +36,8 @@ impl Environment {
         self.rate.bytes_in(self.base_rtt)
     }
 
-    /// No retransmission timeout is shorter: on a path this long, a shorter one would send everything again before its
-    /// acknowledgement can be here.
+    /// The shortest retransmission timeout. A shorter one could send a packet again before its acknowledgement can
+    /// arrive.
     pub fn timeout_min(&self) -> Span {
         self.base_rtt * 2
     }

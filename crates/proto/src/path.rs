@@ -1,7 +1,7 @@
-//! Which way: path selection.
+//! Path selection: which path each packet takes.
 //!
-//! A selector gives the path of the next packet and is told how earlier ones fared. Feedback means the same for every
-//! selector, as in UEC 1.0: see [`PathFeedback`].
+//! A selector gives the path of the next packet and gets feedback about earlier ones. Feedback has the same meaning for
+//! every selector, as in UEC 1.0: see [`PathFeedback`].
 
 mod bitmap;
 mod manager;
@@ -32,21 +32,21 @@ use crate::rng::Random;
 use crate::units::{Span, Time};
 use std::sync::Arc;
 
-/// The table of path selectors: a row is all that this file knows of one. `crate::policy` explains rows.
+/// The table of path selectors. One row is everything this file knows about a selector; `crate::policy` explains rows.
 macro_rules! selectors {
     ($make:ident $with:tt) => {
         $make! { $with
-            /// One path for life, as RoCEv2 over ECMP.
+            /// One path for the whole life of a connection, as with RoCEv2 over ECMP.
             single: Single(SingleConfig, Single),
-            /// Entropy values in turn or at random, whatever happens.
+            /// Entropy values in turn or at random, without feedback.
             oblivious: Oblivious(ObliviousConfig, Oblivious),
-            /// Entropy values in turn, those with penalties left out (UEC, STrack).
+            /// Entropy values in turn, except those with penalties (UEC, STrack).
             bitmap: Bitmap(BitmapConfig, BitmapSpray),
-            /// Entropy values of unmarked acknowledgements again (REPS).
+            /// Uses entropy values of unmarked acknowledgements again (REPS).
             reps: Reps(RepsConfig, Reps),
-            /// A recycled entropy value if there is one, else the bitmap's next.
+            /// A recycled entropy value if there is one, otherwise the bitmap's next.
             mixed: Mixed(MixedConfig, Box<Mixed>),
-            /// Uplinks in turn at every tier, those with penalties left out (PRIME).
+            /// Uplinks in turn at every tier, except those with penalties (PRIME).
             prime: Prime(PrimeConfig, Prime),
             /// A set of static paths with a state each, backups and probes (MRC).
             mrc: Mrc(MrcConfig, Box<Mrc>),

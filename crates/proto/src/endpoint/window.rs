@@ -1,8 +1,9 @@
-//! A congestion window that connections of several endpoints share: for worlds with an endpoint per connection.
+//! A congestion window shared by connections of several endpoints, for worlds with one endpoint per connection.
 //!
-//! Within an endpoint, [`super::contexts`] does this by itself. Here the world keeps the window, and knows which connections lead to one
-//! host: it lends the window to a connection before what the window matters to ([`Endpoint::handle_packet`] with an acknowledgement,
-//! [`Endpoint::handle_timeout`], [`Endpoint::poll_transmit`]), and takes it back after that. It also says whose turn it is.
+//! Within one endpoint, [`super::contexts`] does this. Here the world keeps the window and knows which connections lead
+//! to one host. It lends the window to a connection before each call that uses it ([`Endpoint::handle_packet`] with an
+//! acknowledgement, [`Endpoint::handle_timeout`], [`Endpoint::poll_transmit`]), and takes it back afterwards. The world
+//! also decides which connection has the turn.
 
 use super::Endpoint;
 use crate::congestion::Nscc;
@@ -19,7 +20,7 @@ pub struct SharedWindow {
 }
 
 impl SharedWindow {
-    /// Had it room for a packet when it was taken back last?
+    /// Did it have room for a packet when it was last taken back?
     pub const fn is_open(&self) -> bool {
         self.is_open
     }
@@ -29,12 +30,12 @@ impl SharedWindow {
         self.in_flight
     }
 
-    /// A connection shares it from now on that has so many wire bytes in flight.
+    /// Adds a connection that has `share` wire bytes in flight.
     pub const fn join(&mut self, share: u64) {
         self.in_flight += share;
     }
 
-    /// A connection does so no longer, or is closed. `share`: what [`Endpoint::take_window`] gave last.
+    /// Removes a connection. `share`: the value that [`Endpoint::take_window`] returned last.
     pub const fn leave(&mut self, share: u64) {
         self.in_flight -= share;
         self.is_open = true;
@@ -48,8 +49,8 @@ impl Endpoint {
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.kind().shares_window)
     }
 
-    /// A window as this connection has it, for others to share; nobody has anything in flight in it. `None` if its profile shares none.
-    /// `ahead`: picoseconds by which the connection's clock is ahead of the window's.
+    /// A copy of this connection's window, for others to share, with nothing in flight. `None` if its profile shares no
+    /// windows. `ahead`: picoseconds by which the connection's clock is ahead of the window's.
     pub fn window_to_share(&mut self, on: ConnectionId, ahead: i128) -> Option<SharedWindow> {
         let slot = self.connections.find(on)?;
         let connection = self.connections.get_mut(slot).filter(|connection| connection.kind().shares_window)?;
