@@ -63,17 +63,17 @@ parameters! {
         ack_marked: bool = true, 0.0..=1.0, "UEC 1.0 and its simulator: at once on CE";
         /// At most one CNP per connection in this time; zero sends none.
         cnp_interval: Span = Span::ZERO, 0.0..=1.0e12, "Zhu et al., SIGCOMM 2015: N = 50 us; zero for profiles without DCQCN";
-        /// Control packets that a NIC sends in a row before data has a turn.
+        /// The number of control packets that a NIC sends in a row before a data packet.
         control_burst: u32 = 10, 1.0..=1.0e6, "UEC simulator: NIC, control to data 10 to 1";
-        /// Packets that go one way in a row before the path selector is asked again, while that way's port is free. On kernel
-        /// sockets one system call sends packets of one path only.
+        /// The number of packets in a row on one path, while its port is free, before the path selector chooses again.
+        /// On kernel sockets one system call sends packets of one path only.
         burst: u32 = 1, 1.0..=65535.0, "every published system: 1; more is ours, for kernel sockets (docs/performance.md)";
-        /// Where a rate paces: a connection that fell behind its rate may catch up by so much time.
+        /// With a pacing rate: a connection that is behind its rate may catch up by this much time.
         pace_slack: Span = Span::ZERO, 0.0..=1.0e12, "hardware paces exactly: 0; more is ours, for hosts whose timers are late";
-        /// An unused connection gives back its memory after this time, and with it what congestion control and path selector
-        /// have learnt; zero: never. MRC's connections and custom ones keep theirs.
+        /// An unused connection frees its memory after this time, including the state of congestion control and path
+        /// selector; zero: never. MRC's connections and custom ones keep their memory.
         sleep_after: Span = Span::from_ms(10), 0.0..=1.0e15, "ours: a thousand round trips; RFC 5681, section 4.1, forgets a window after one timeout";
-        /// No measured round trip counts as shorter than this.
+        /// A shorter measured round trip counts as this.
         rtt_min: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }
 }

@@ -78,7 +78,8 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA with a choice: for each message the scheme that a model expects most of, from measured loss, bursts and round trip.
+    /// SDR-RDMA with a choice: for each message, the scheme that a model expects to be fastest, by measured loss,
+    /// bursts and round trip.
     pub struct SdrAutoConfig {
         /// The weight of the 99.9th percentile of the completion time; the mean has the rest.
         tail: f64 = 0.5, 0.0..=1.0, "ours: between the slowest transfer, which a collective waits for, and the mean";
@@ -106,10 +107,10 @@ pub type SdrXorConfig = Coded<false>;
 pub type SdrMdsConfig = Coded<true>;
 
 impl SdrCodeConfig {
-    /// The code of these parameters. Connections cannot be opened with parameters that make none.
+    /// The code of these parameters. A connection cannot be opened if they give no code.
     ///
     /// # Errors
-    /// If `k` and `m` together are too many, or XOR has more parity than data.
+    /// If `k + m` is too large, or XOR has more parity than data.
     pub fn code(&self, kind: CodeKind) -> Result<Code, CodeError> {
         let (k, m) = (self.k as usize, self.m as usize);
         match kind {
@@ -119,12 +120,12 @@ impl SdrCodeConfig {
     }
 }
 
-/// How a message is cut and coded. Its packets tell the number of their plan.
+/// How a message is cut and coded. Each packet carries the number of its message's plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Packets of a chunk.
     pub chunk: u32,
-    /// Chunks that may overtake; `None` without NACKs.
+    /// The number of chunks that may overtake a chunk before it counts as lost; `None` without NACKs.
     pub reorder: Option<u32>,
     /// The erasure code, if there is one.
     pub code: Option<Code>,
@@ -135,13 +136,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The layout of a message of so many packets.
+    /// The layout of a message of `packets` packets.
     pub fn layout(&self, packets: u32) -> Layout {
         Layout::new(packets, self)
     }
 }
 
-/// A scheme: the receiver's and the sender's half are made of it.
+/// A scheme, from which the receiver's and the sender's half are built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scheme {
     pub(crate) alpha: f64,
@@ -151,7 +152,7 @@ pub(crate) struct Scheme {
     plans: Plans,
 }
 
-/// The plans that messages may have.
+/// The possible plans of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plans {
     One(Plan),
@@ -190,7 +191,7 @@ impl Scheme {
         Scheme { alpha, late, beta, faithful, plans: Plans::One(plan) }
     }
 
-    /// The plan of that number, if there is one.
+    /// The plan with this number, if there is one.
     #[inline]
     pub(crate) fn plan(&self, number: u8) -> Option<Plan> {
         match &self.plans {
@@ -215,7 +216,7 @@ impl Scheme {
         if let Plans::One(plan) = &self.plans { plan.chunk } else { 1 }
     }
 
-    /// The times that both halves wait.
+    /// The timers of both halves.
     pub(crate) fn timing(&self, environment: &Environment) -> timers::Timing {
         let packet = environment.rate.time_for(environment.packet);
         timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk()), self)

@@ -258,7 +258,7 @@ impl LongHaul {
         }
     }
 
-    /// Ends the doubling as soon as the last samples show a queue longer than the one aimed at.
+    /// Ends the doubling as soon as the last samples show a queueing delay above the target.
     fn stop_doubling(&mut self, now: Time) {
         let rtt = self.recent.iter().fold(f64::MAX, |least, &rtt| least.min(rtt));
         let rate = (self.window * 8e12 / rtt.max(1.0)).min(self.line);
@@ -268,15 +268,16 @@ impl LongHaul {
         }
     }
 
-    /// The window doubles no more.
+    /// Ends the doubling of the window.
     fn settle(&mut self, now: Time, rate: f64) {
         self.phase = Phase::Steady;
-        // Whoever comes late finds the queues of others, and takes them for a part of the path.
+        // A connection that starts later measures the queues of others as part of its base RTT, so it measures again
+        // soon.
         self.drain_at = now + Span(self.base_age.0 / 4);
         self.set_window(self.needed(rate));
     }
 
-    /// A queue as long as this is no work of connections that yield to delay.
+    /// A queueing delay above this is not caused by connections that react to delay.
     fn crowding(&self) -> f64 {
         (self.crowd * self.base).max(2.0 * self.aim(self.best))
     }
@@ -287,18 +288,18 @@ impl LongHaul {
         self.cut = Cut::Loss;
     }
 
-    /// What this rate needs: what the path holds, and the delay to aim at.
+    /// The window that `rate` needs: the bytes that the path holds, and those queued at the target delay.
     fn needed(&self, rate: f64) -> f64 {
         rate * (self.base + self.headroom * self.aim(rate)) / 8e12
     }
 
-    /// The queue overflows: the window falls to what got through.
+    /// The queue overflows: sets the window to the amount needed for the rate that arrived.
     fn yield_to(&mut self, rate: f64) {
         self.shrink_headroom();
         self.set_window(self.needed(rate).min(self.window));
     }
 
-    /// The window goes half the way to what this rate needs.
+    /// Moves the window half the way to the amount that this rate needs.
     fn follow(&mut self, rate: f64, used: bool, queue: f64) {
         self.headroom = (self.headroom + HEADROOM_STEP).min(1.0);
         let mut target = self.needed(rate);
@@ -320,7 +321,7 @@ impl Congestion for LongHaul {
         let silent = now.since(self.heard).0 as f64 > 4.0 * self.rtt;
         if in_flight <= bytes && silent {
             if self.owed {
-                // All that was in flight is lost, or its acknowledgements are.
+                // All packets in flight are lost, or all their acknowledgements.
                 self.cut = Cut::Loss;
                 self.set_window(0.5 * self.window);
             }

@@ -69,11 +69,12 @@ impl Endpoint {
             *nscc = window.congestion.shifted(ahead);
         }
         connection.read_window();
-        // There may be room by now.
+        // The window may have room now.
         self.settle(now, slot as u32);
     }
 
-    /// Takes back what [`Endpoint::lend_window`] gave, as the connection leaves it. Gives the wire bytes that it has in flight itself.
+    /// Takes back the window that [`Endpoint::lend_window`] gave, as the connection changed it. Returns the wire bytes
+    /// that the connection itself has in flight.
     pub fn take_window(&mut self, on: ConnectionId, window: &mut SharedWindow, ahead: i128) -> u64 {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
         let Some(connection) = connection else { return 0 };
@@ -88,7 +89,7 @@ impl Endpoint {
         connection.own_in_flight()
     }
 
-    /// A connection's window is its own again, as it was when it was lent last.
+    /// The connection has its own window again, with the value of the last lending.
     pub fn keep_window(&mut self, on: ConnectionId) {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
         if let Some(sharing) = connection.and_then(|connection| connection.sharing.as_mut()) {
@@ -96,20 +97,20 @@ impl Endpoint {
         }
     }
 
-    /// Has a connection something to send, window permitting?
+    /// Does a connection have something to send, if the window allows it?
     pub fn has_next(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.has_next())
     }
 
-    /// Has a connection something to send that waits for no window and no turn?
+    /// Does a connection have something to send that needs no free window and no turn?
     pub fn has_urgent(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.wants_at_once())
     }
 
-    /// Is the connection between two turns? A turn is as long as what the receiver acknowledges at once, and its last packet asks for
-    /// that.
+    /// Is the connection between two turns? A turn has the number of bytes that the receiver acknowledges together, and
+    /// its last packet requests the acknowledgement.
     pub fn is_between_turns(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         let sharing = slot.and_then(|slot| self.connections.get(slot)).and_then(|one| one.sharing.as_ref());
