@@ -49,7 +49,7 @@ pub enum Event {
     Letter {
         /// Its sender.
         from: HostId,
-        /// What it says.
+        /// Its contents.
         letter: Letter,
     },
     /// A chunk has arrived, cast by another host to this host or to one of its groups.
@@ -89,7 +89,7 @@ pub enum Event {
     Signal {
         /// Its place among signals that arrive at one instant.
         order: u32,
-        /// What it says.
+        /// Its contents.
         word: u32,
     },
 }
@@ -108,7 +108,7 @@ pub enum Action {
     Letter {
         /// To whom, over which connection.
         channel: Channel,
-        /// What it says.
+        /// Its contents.
         letter: Letter,
     },
     /// Sends one or more chunks to a group or to one host, without a connection. They may be lost.
@@ -140,7 +140,7 @@ pub enum Action {
         at: Time,
         /// Its place among the signals that arrive at one host at the same instant; must be unique.
         order: u32,
-        /// What it says.
+        /// Its contents.
         word: u32,
     },
 }

@@ -48,7 +48,7 @@ pub(crate) enum Polled {
     NoPort,
 }
 
-/// What a connection does while it has nothing to send.
+/// The behaviour of a connection while it has nothing to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     /// Nothing.

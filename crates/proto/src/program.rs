@@ -9,7 +9,7 @@ use crate::packet::Packet;
 use crate::units::Time;
 use std::collections::BTreeMap;
 
-/// What the world does with a packet after the program has seen it.
+/// The fate of a packet after the program has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The world forwards it, as without a program.

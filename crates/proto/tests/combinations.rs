@@ -236,7 +236,7 @@ fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
     // Past the first product of packets it has explored enough to freeze.
     let lost = 300;
     let outcome = check(&world, &format!("drop {lost}"), "again 1, timeouts 1");
-    // What was on its way still brings news of other paths, for one round trip.
+    // For one round trip, acknowledgements of packets already in flight still report other paths.
     let timeout = outcome.left(lost, 1);
     let (before, paths_before) = distinct(&outcome, Time::ZERO, timeout);
     let (after, paths_after) = distinct(&outcome, timeout + RTT * 2, outcome.finished);
@@ -295,7 +295,8 @@ fn wander(seed: u64) {
         let until = from + Span::from_us(u64::from(pick(2000)) + 1);
         world.outages.push(Outage { side: pick(2) as usize, port, from, until });
     }
-    // Paths said to keep order, which this wire does not: what they tell is then wrong, and must do no harm.
+    // Paths that are said to keep order, although this wire does not: the conclusions are then wrong, but must do no
+    // harm.
     world.environment.paths_in_order = [0, 0, 1, 4][pick(4) as usize];
     println!("{world:#?}");
     check(&world, "", "");
@@ -423,7 +424,7 @@ fn packets() -> impl Strategy<Value = Packet> {
         })
 }
 
-/// What happens to an endpoint under attack.
+/// A step of an attack on an endpoint.
 #[derive(Clone, Debug)]
 enum Step {
     Packet(Packet),
@@ -442,7 +443,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// Feeds `steps` to an endpoint and compares what it tells with what a naive observer knows.
+/// Feeds `steps` to an endpoint and compares its reports with those of a naive observer.
 fn attack(world: &World, steps: &[Step]) {
     let mut victim = endpoint(world, 2);
     let mut now = Time::ZERO;

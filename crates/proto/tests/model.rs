@@ -5,7 +5,7 @@ use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer, chu
 
 const MIB: f64 = 1_048_576.0;
 
-/// A message of so many bytes in chunks of 4 KiB; times in milliseconds.
+/// A message of `bytes` bytes in chunks of 4 KiB; times in milliseconds.
 fn transfer(bytes: f64, gbps: f64, rtt: f64, loss: f64) -> Transfer {
     Transfer { chunks: (bytes / 4096.0) as u64, chunk_time: 4096.0 * 8.0 / gbps * 1e-6, rtt, loss }
 }
@@ -262,7 +262,8 @@ fn draws(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// A message whose last group is smaller, chunk by chunk: what is lost, which groups fail, how often each chunk goes again.
+/// A message whose last group is smaller, simulated chunk by chunk: lost chunks, failed groups, and the number of times
+/// each chunk is sent again.
 fn played(transfer: &Transfer, code: &Code, fallback: &Fallback, draw: &mut impl FnMut() -> f64) -> f64 {
     let (mut chunks, mut sent, mut again) = (transfer.chunks as usize, 0, 0);
     while chunks > 0 {

@@ -207,7 +207,7 @@ fn uec_acknowledges_at_once_on_the_first_packet_a_mark_a_duplicate_a_request_and
     assert_eq!(acked("mark 6", "marked_acks 1"), [0, 4, 6, 10, 13]);
     assert_eq!(acked("mark 5..7", "marked_acks 3"), [0, 4, 5, 6, 7, 11, 13]);
     assert_eq!(acked("dup 6", "duplicates 1"), [0, 4, 6, 11, 13]);
-    // What is trimmed is not acknowledged; its repair is.
+    // A trimmed packet is not acknowledged; its retransmission is.
     assert_eq!(acked("trim 2", "nacks 1"), [0, 5, 9, 13, 2]);
     // Packet 13 asks while 12 is missing; when 12 has come nothing is held any more, and that is said at once.
     assert_eq!(acked("delay 12 by 1", "again 0"), [0, 4, 8, 13, 12]);
@@ -248,7 +248,7 @@ fn without_trimming_a_hole_in_the_middle_is_found_by_counting_what_came_after_it
     // Threshold 1.5 windows, window 1.5 products of 97 packets; found before a second round trip is over.
     assert!(outcome.left(20, 1) < nth(20) + RTT * 4, "found after {}", outcome.left(20, 1) - outcome.left(20, 0));
     check(&world, "drop 20..29; drop 33", "again 11, timeouts 0, probes 0, duplicates 0");
-    // What is lost above the highest PSN known when the episode began is no business of counting, but of probes.
+    // Losses above the highest PSN known at the start of the recovery are found by probes, not by counting.
     let world = World::new("uec").without_trimming().packets(300);
     check(&world, "drop 20; drop 250..254", "again 6, timeouts 0, probes 1, duplicates 0");
     // If no probe gets through either, the timeout must not wait for a recovery that will never judge them.

@@ -231,7 +231,8 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             if let Ok(read) = wire::decode(format, &bytes) {
-                // What decodes is a packet like any other: it is written as the same bytes, but for what MRC does not read.
+                // A decoded packet can be encoded again and gives the same bytes, except for fields that MRC does not
+                // read.
                 let mut again = Vec::new();
                 wire::encode(format, &read, &mut again).expect("a packet that was read");
                 prop_assert!(format == WireFormat::Mrc || again[..] == bytes[..again.len()]);

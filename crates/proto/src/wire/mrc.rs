@@ -421,7 +421,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
     };
     let is_data = matches!(header, Header::Data(_));
     let numbered = !matches!(header, Header::Cnp | Header::Probe { .. });
-    // What a field of the standard says needs no second word from us.
+    // A flag for which the standard has a field must not be in our byte as well.
     let twice = flags & (standard_flags(&header) | outer_flags(&header).0) != 0;
     let known = ACK_REQUEST | RETRANSMISSION | if is_data { TIMESTAMP } else { 0 };
     let stamped = bits & TIMESTAMP != 0;

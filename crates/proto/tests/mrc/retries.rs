@@ -9,7 +9,7 @@ use strandway_proto::{
     Bytes, ConnectionId, Event, HostId, Message, MessageId, Packet, PathId, Ports, Profile, Span, Time,
 };
 
-/// Times at which PSN 0 leaves while nothing ever comes back, and when the connection fails.
+/// The times at which PSN 0 is sent if no answer ever arrives, and the time at which the connection fails.
 fn into_the_void(config: MrcSackConfig, probe_idle: bool, until: Time) -> (Vec<Time>, Option<Time>) {
     let profile = Profile {
         reliability: ReliabilityConfig::MrcSack(config),
@@ -83,7 +83,7 @@ fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
             |states: Vec<PathState>| states.into_iter().map(|s| (s.path, s.status)).collect::<BTreeMap<_, _>>();
         assert_eq!(by_path(endpoint.path_states(id)), by_path(before.clone()));
     }
-    // What the peer cannot get over ends the connection.
+    // A fatal NACK of the peer ends the connection.
     endpoint.handle_packet(Time(2), &nack(NackReason::Fatal));
     assert_eq!(endpoint.poll_event(), Some(Event::Failed { connection: id }));
     assert_eq!((endpoint.poll_event(), endpoint.in_flight(id)), (None, Bytes(0)));

@@ -182,7 +182,7 @@ proptest! {
         operations in prop::collection::vec((0u8..4, 0u32..3000, 0u32..6), 1..200),
     ) {
         let mut pair = Pair::new(&profile());
-        // What each open receive must have, by its number; all have six packets.
+        // The expected packets of each open receive, by its number; all receives have six packets.
         let mut open: std::collections::BTreeMap<u64, u8> = Default::default();
         let mut next = 0u64;
         for (what, number, packet) in operations {

@@ -69,7 +69,7 @@ fn is_there(profile: &Profile, parts: &[Part]) -> bool {
     })
 }
 
-/// What must hold when all is over.
+/// The conditions that must hold at the end.
 fn check(pair: &Pair, profile: &Profile, end: usize, messages: &[u64]) {
     let all: Vec<(u32, u64)> = messages.iter().zip(0..).map(|(&bytes, id)| (id, bytes)).collect();
     assert_eq!(pair.received(1 - end), all, "messages arrive once, in order and whole");

@@ -16,7 +16,7 @@ pub(crate) const ONLY: ConnectionId = ConnectionId(0);
 /// Longer than any test takes.
 const LIMIT: Time = Time(60_000_000_000_000);
 
-/// What the wire does to a packet: nothing, or copies that arrive so much later.
+/// The wire's effect on a packet: none, or copies with extra delays.
 pub(crate) type Fate<'a> = dyn FnMut(Time, usize, &Packet) -> Vec<Span> + 'a;
 
 /// A profile over a wire of 10 Gb/s and a round trip of 1 ms.
@@ -48,7 +48,7 @@ pub(crate) struct Pair {
     order: u64,
     /// Everything that was put on the wire: when, by which end.
     pub(crate) sent: Vec<(Time, usize, Packet)>,
-    /// What each end was told.
+    /// The events of each end.
     pub(crate) told: [VecDeque<(Time, Event)>; 2],
     /// Parts that an end took for the first time.
     pub(crate) fresh: Vec<(usize, Part)>,

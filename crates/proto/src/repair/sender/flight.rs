@@ -160,7 +160,7 @@ mod tests {
                     arrived += settled.bytes.0 / 1000;
                     lost += settled.lost.expect("it counts").0 / 1000;
                     prop_assert_eq!(arrived, u64::from(received));
-                    // What came again after the newest one may have company that is lost.
+                    // Among packets sent again after the newest one, some may be lost without a report.
                     prop_assert!(arrived + lost + flight.bytes() / 1000 <= at as u64 + 1);
                     prop_assert_eq!(flight.bytes() / 1000, at as u64 + 1 - flight.resolved);
                     prop_assert_eq!(flight.resolved, arrived + lost);
