@@ -1,7 +1,7 @@
 //! Queues of waiting packets, in chunks from one arena.
 //!
-//! A queue takes only as much memory as what waits in it, and a chunk that falls free is used again while it is warm: with
-//! a ring per port, a queue that is never long but never empty would walk through all of its ring.
+//! A queue only takes memory for its waiting packets, and a free chunk is reused while it is in the cache. With one
+//! ring per port, a short queue that is never empty would move through the whole memory of its ring.
 
 use crate::road::Transit;
 
@@ -26,7 +26,7 @@ pub(crate) struct Arena {
     segments: Vec<Box<[Chunk; SEGMENT]>>,
     /// Chunks that were in use at some time.
     used: usize,
-    /// The chunk behind each one in its queue.
+    /// For each chunk, the next chunk of its queue.
     next: Vec<u32>,
     free: Vec<u32>,
 }

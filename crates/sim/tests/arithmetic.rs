@@ -300,9 +300,10 @@ fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
         assert_eq!(m.packets.dropped, 8 - accepted, "alpha {alpha}");
         assert_eq!(m.packets.delivered, accepted);
     }
-    // What other ports hold counts: four packets to host 8 and three to host 7, in order of their links; alpha 1, buffer 8.
-    // Port 8 takes i <= 8 - i packets, that is all four; then port 7 with 4, 5, 6 in the buffer takes 0 + 1 <= 4, then
-    // (its first is on the wire) 1 <= 3, then 2 <= 2. With 7, the last one fails; with 5, the fourth and the last.
+    // Packets in other ports count too: four packets to host 8 and three to host 7, in order of their links; alpha 1,
+    // buffer 8. Port 8 takes i <= 8 - i packets, that is all four; then port 7 with 4, 5, 6 in the buffer takes 0 + 1
+    // <= 4, then (its first is on the wire) 1 <= 3, then 2 <= 2. With 7, the last one fails; with 5, the fourth and the
+    // last.
     let flows: Vec<_> = (0..7).map(|h| (h, if h < 4 { 8 } else { 7 }, 4096)).collect();
     for (buffer, dropped) in [(8, 0), (7, 1), (5, 2)] {
         let mut plan = plain(leaf_spine(9, 9, 1), &flows);

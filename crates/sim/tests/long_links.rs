@@ -100,8 +100,8 @@ fn bursts_have_their_mean_and_last_as_long_as_they_should() {
     let lost = fates.iter().filter(|(_, lost)| *lost).count();
     assert_eq!(lost, m.links[there.0 as usize].lost as usize, "packets arrive when they should");
 
-    // A state of such a process is forgotten after 8 us, and so many independent looks there are at it in the time in which packets
-    // passed.
+    // Such a process forgets its state after 8 us. So the number of independent observations is the time in which
+    // packets passed, divided by 8 us.
     let busy = fates.windows(2).map(|w| (w[1].0 - w[0].0).min(83_200)).sum::<u64>() as f64;
     let memory = length.0 as f64 * (1.0 - share);
     let deviation = (2.0 * share * (1.0 - share) * memory / busy).sqrt();

@@ -147,7 +147,7 @@ fn expected(plan: &Plan, roots: &[u32]) -> Vec<u64> {
     bytes
 }
 
-/// What was cast and copied went somewhere, and each switch sent on what it got and did not lose.
+/// Every cast or copied packet arrived or was lost, and each switch sent on every packet that it got and did not lose.
 fn assert_conserved(m: &Measurements, what: &str) {
     let p = &m.packets;
     let gone = p.trimmed + p.dropped - p.dropped_control + p.lost - p.lost_control;
