@@ -79,43 +79,43 @@ impl Transit {
         Transit { key: 0, wait, way: word(packet.destination.0, uplinks), rest }
     }
 
-    /// Something other than a packet that happens to a stop: what it is, `source` says; `data` is what that needs.
+    /// An event at a stop that is not a packet: `source` gives its kind, `data` a value for this kind.
     #[inline]
     pub(crate) fn note(source: u32, data: u32) -> Transit {
         Transit { key: u64::from(source), wait: 0, way: 0, rest: word(data, 0) }
     }
 
-    /// The same in the calendar, at this offset in a window and this place in a group.
+    /// The same entry in the calendar, at this offset in a window and this place in a group.
     #[inline]
     pub(crate) fn at(&self, offset: u32, source: u32, place: u8) -> Transit {
         Transit { key: word(offset, source), rest: self.rest & !0xff | u64::from(place), ..*self }
     }
 
-    /// The same in a queue.
+    /// The same packet in a queue.
     #[inline]
     pub(crate) fn waiting(&self, since: u32, ingress: u32) -> Transit {
         Transit { key: word(since, ingress), ..*self }
     }
 
-    /// Orders what happens to one stop in one window: by offset, then by source.
+    /// The sort key of entries of one stop in one window: the offset, then the source.
     #[inline]
     pub(crate) fn key(&self) -> u64 {
         self.key
     }
 
-    /// In the calendar: from the start of the window, in ps.
+    /// In the calendar: the time from the start of the window, in ps.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.key >> 32
     }
 
-    /// In the calendar: the link that it comes by, or what it is: see [`crate::slice::Sources`].
+    /// In the calendar: the link by which it comes, or the kind of event: see [`crate::slice::Sources`].
     #[inline]
     pub(crate) fn source(&self) -> u32 {
         self.key as u32
     }
 
-    /// In a queue: since when, in units of 1,024 ps, wrapping.
+    /// In a queue: the time at which it joined, in units of 1,024 ps, wrapping.
     #[inline]
     pub(crate) fn since(&self) -> u32 {
         (self.key >> 32) as u32

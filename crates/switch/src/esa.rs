@@ -1,7 +1,7 @@
 //! ESA's program for a switch: slots that fragments of a higher priority take over.
 //!
-//! H. Wang et al., "Efficient Data-Plane Memory Scheduling for In-Network Aggregation", arXiv 2201.06398. Only the abstract was at hand:
-//! preemption and priorities are the paper's, what fills them in is ours (`docs/protocols/esa.md`).
+//! H. Wang et al., "Efficient Data-Plane Memory Scheduling for In-Network Aggregation", arXiv 2201.06398. Only the
+//! abstract was available: preemption and priorities are the paper's, all details are ours (`docs/protocols/esa.md`).
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
@@ -17,7 +17,7 @@ use strandway_proto::{HostId, Packet};
 /// The program of one switch that runs ESA.
 pub type EsaProgram = Pooled<Esa>;
 
-/// What comes in, with where its numbers are.
+/// An arriving fragment, with the source of its lanes.
 #[derive(Clone, Copy)]
 struct Arrival {
     fragment: Fragment,
@@ -26,12 +26,13 @@ struct Arrival {
 }
 
 impl EsaProgram {
-    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the slot
+    /// occupancy series.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, settings: Esa, rtt: Span, every: Span) -> EsaProgram {
         Pooled::with(settings, jobs, leaf, slots, rtt, every)
     }
 
-    /// Checks what must hold of slots at all times. For tests.
+    /// Checks the conditions that slots must always meet. For tests.
     pub fn check(&self) {
         for at in 0..self.pool.len() {
             let slot = self.pool.slot(at);

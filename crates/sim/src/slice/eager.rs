@@ -352,7 +352,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
+    /// Counts data that has left the switch, and lets the neighbour resume if its bytes are low enough.
     #[inline]
     fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let mut ingress = ingress;
@@ -368,7 +368,7 @@ impl Slice<'_> {
         };
         self.switches.services[ingress].ingress_bytes -= size;
         let resume_at = if self.plan.ports.shared.is_some() {
-            // The headroom empties first, so that it is there for the next pause.
+            // The headroom is emptied first, so that it is free for the next pause.
             let from_headroom = self.switches.services[ingress].ingress_headroom.min(size);
             self.switches.services[ingress].ingress_headroom -= from_headroom;
             *self.buffered_at(i) -= size - from_headroom;
@@ -383,7 +383,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A pause frame leaves by a port as soon as the packet on the wire is through, and strikes the port at the other end.
+    /// Sends a pause frame by a port after the packet on the wire. It takes effect at the port at the other end.
     fn send_pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
@@ -399,7 +399,7 @@ impl Slice<'_> {
         self.look_later(i);
     }
 
-    /// A pause frame is on its way to the port that feeds `link`.
+    /// Adds the arrival of a pause frame at the port that feeds `link`.
     pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
         let source = self.sources.pause + link;
         let stop = if link < self.cut.link_bases[1] {
@@ -410,7 +410,7 @@ impl Slice<'_> {
         self.calendar.note(time, stop, source, u32::from(on));
     }
 
-    /// A pause frame has reached this port.
+    /// Handles a pause frame at this port.
     pub(super) fn pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         if on == port.has(flag::PAUSED) {

@@ -119,7 +119,7 @@ fn servers_that_forget_and_restart_do_no_harm() {
         let mut random = Random::new(seed, StreamKind::Workload, 5);
         let results = [ResultPath::Direct, ResultPath::ViaServerFree, ResultPath::ViaServer][random.below(3) as usize];
         let mut setting = draw(seed, System::Esa(Esa { results, ..Esa::default() }), &mut random);
-        // What is forgotten is lost, too.
+        // A forgotten key counts as lost too.
         setting.loss = setting.loss.min(0.1);
         let mut world = World::new(&setting);
         let end = world.end();
@@ -164,7 +164,7 @@ fn after_a_job_nothing_is_left_but_what_the_sweep_takes() {
             }
             world.produce(node, setting.first + setting.keys);
         }
-        // What is under way comes in, and timers end.
+        // Packets in flight arrive, and timers end.
         for _ in 0..100_000 {
             world.settle();
             let Some(&node) = world.timers().first() else { break };

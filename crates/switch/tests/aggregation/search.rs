@@ -16,7 +16,7 @@ struct Budget {
     early: u8,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     states: usize,

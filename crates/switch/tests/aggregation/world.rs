@@ -19,7 +19,7 @@ use strandway_switch::{
 /// Numbers of a fragment.
 const LANES: usize = 3;
 
-/// What runs.
+/// The system that runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) system: System,
@@ -474,7 +474,7 @@ impl World {
         }
     }
 
-    /// Fires the timer of a node, so long after it is due.
+    /// Runs the timer of a node, `late` after it is due.
     pub(crate) fn fire(&mut self, node: usize, late: Span) {
         let at = self.nodes[node].engine.program().poll_timeout();
         assert_ne!(at, Time::NEVER, "a timer runs");
