@@ -197,7 +197,7 @@ impl Profile {
             "sdr_xor" => "SDR-RDMA for long lossy links: XOR parity, then selective repeat, at a fixed rate",
             "sdr_mds" => "SDR-RDMA for long lossy links: Reed-Solomon parity, then selective repeat, at a fixed rate",
             "sdr_auto" => {
-                "DR-RDMA for long lossy links: for each message, the scheme that a model expects to be fastest (ours)"
+                "SDR-RDMA for long lossy links: for each message, the scheme that a model expects to be fastest (ours)"
             }
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,

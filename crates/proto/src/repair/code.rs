@@ -50,7 +50,7 @@ impl fmt::Display for CodeError {
             CodeError::Syntax(text) => {
                 write!(
                     f,
-                    "text:?} is no code: write mds:K,M or xor:K,M; for example, mds:32,8 has 8 pieces of parity for 32 of data"
+                    "{text:?} is no code: write mds:K,M or xor:K,M; for example, mds:32,8 has 8 pieces of parity for 32 of data"
                 )
             }
         }
