@@ -186,7 +186,7 @@ impl Profile {
             "rocev2_sr" => "RoCEv2 with selective repeat (IRN-style), DCQCN and one ECMP path, without PFC",
             "strack" => "STrack: spraying around marked paths, delay-driven window, recovery without trimming",
             "strack_fast" => {
-                "Track with losses found by lateness and longer penalties for paths that lose packets (ours)"
+                "STrack with losses found by lateness and longer penalties for paths that lose packets (ours)"
             }
             "prime" => "PRIME spraying over switches that index their uplinks, with NSCC window, SACK and trimming",
             "mrc" => {
