@@ -510,7 +510,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` when nothing is owed.
+    /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` if no timer runs.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.peek().map(|&Reverse((at, _))| at)

@@ -152,7 +152,7 @@ pub trait Reliability: Send {
     }
     /// The deadline has passed.
     fn on_timeout(&mut self, now: Time);
-    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
     fn deadline(&self) -> Time;
     /// Takes one of the losses found by the last input.
     fn take_lost(&mut self) -> Option<Lost>;

@@ -1,5 +1,5 @@
-//! Two endpoints and one bad wire, under any combination of policies, ports and packets: everything arrives, once, and nothing
-//! that comes from the network does harm.
+//! Two endpoints and one bad wire, with any combination of policies, ports and packets: every message arrives exactly
+//! once, and no packet from the network does harm.
 
 mod pair_support;
 
@@ -89,10 +89,10 @@ fn messages_posted_after_an_idle_time_go_out_as_the_first_ones_did() {
         for (i, at) in [(1, Span::from_us(500)), (2, Span::from_ms(5)), (3, Span::from_ms(5))] {
             world.posts.push(Post { side: 0, connection: 0, bytes: i * 10_000, at: Time::ZERO + at });
         }
-        // Only lateness sends probes where nothing is missing: soon after the last packet.
+        // Without losses, only lateness sends probes: soon after the last packet.
         let probes = if ["strack_fast", "mrc"].contains(&preset) { "0.." } else { "0" };
         let outcome = check(&world, "", &format!("again 0, timeouts 0, probes {probes}"));
-        // 1 to 3 full packets and what is left over of each message, from 5 ms on: 20,000 and 30,000 bytes.
+        // 1 to 3 full packets and the rest of each message, from 5 ms on: 20,000 and 30,000 bytes.
         let rest = |bytes: u64| Span((bytes % 4096 + 64) * 20);
         let expected =
             Time::ZERO + Span::from_ms(5) + PACKET * (4 + 7) + rest(20_000) + rest(30_000) + DELAY + ACK + DELAY;
@@ -121,7 +121,7 @@ fn connections_of_one_endpoint_take_turns_packet_by_packet() {
             assert_eq!(round, (0..16).collect::<Vec<_>>(), "{preset}");
         }
     }
-    // One that begins later joins the round, and does not wait for the others' end.
+    // A connection that begins later joins the round, and does not wait until the others end.
     let mut world = World::new("uec").spread(4, 40);
     world.posts[3].at = nth(30);
     let outcome = check(&world, "", "again 0");
@@ -233,7 +233,7 @@ fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
         let paths: Vec<PathId> = window.map(|(s, _)| s.packet.path).collect();
         (paths.len(), paths.iter().collect::<BTreeSet<_>>().len())
     };
-    // Past the first product of packets it has explored enough to freeze.
+    // After the first bandwidth-delay product of packets, it has explored enough to freeze.
     let lost = 300;
     let outcome = check(&world, &format!("drop {lost}"), "again 1, timeouts 1");
     // For one round trip, acknowledgements of packets already in flight still report other paths.

@@ -1,4 +1,4 @@
-//! Connections open on demand, sleep, wake and close over a bad wire: every message arrives once, and nothing is left behind.
+//! Connections open on demand, sleep, wake and close over a bad wire: every message arrives once, and no state remains.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ impl World {
         self.events(side);
     }
 
-    /// Goes on until `until`, or until nothing is left to do.
+    /// Runs until `until`, or until nothing is left to do.
     fn run(&mut self, until: Time) {
         loop {
             self.transmit();

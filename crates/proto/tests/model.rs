@@ -23,7 +23,7 @@ fn scheme(transfer: &Transfer, name: &str, effort: Effort) -> Completion {
     }
 }
 
-/// Is it within the share of what is asked, or what printing rounded away?
+/// Is the value within the given share of the reference, or within the rounding of its print?
 fn near(what: &str, found: f64, asked: &str, share: f64) {
     let value: f64 = asked.parse().expect("a number");
     let digits = asked.split('e').next().and_then(|a| a.split_once('.')).map_or(0, |(_, d)| d.len());
@@ -33,7 +33,7 @@ fn near(what: &str, found: f64, asked: &str, share: f64) {
     assert!(off <= share * value.abs() || off <= printed, "{what}: {found}, asked {asked}");
 }
 
-/// The size and what follows it, bytes first.
+/// The size in bytes, and the rest of the line.
 fn size(text: &str) -> f64 {
     let (number, unit) = text.split_once(' ').expect("a unit");
     let unit = match unit {
@@ -339,7 +339,7 @@ fn links_on_which_hardly_anything_arrives_have_an_answer() {
     }
 }
 
-/// No function of a mathematics library is called, and nothing else differs between builds and machines.
+/// No function of a mathematics library is called, so results are the same in all builds and on all machines.
 #[test]
 fn every_build_gives_the_same_bits() {
     let bits = |name: &str, loss: f64| {

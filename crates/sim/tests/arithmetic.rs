@@ -1,4 +1,4 @@
-//! Cases that can be worked out by hand: the simulated time equals the arithmetic to the picosecond.
+//! Cases that can be calculated by hand: the simulated time equals the calculated time to the picosecond.
 //!
 //! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every link
 //! takes 1 us unless a test says otherwise.
@@ -66,7 +66,7 @@ fn one_packet_takes_its_transmission_and_the_delay_of_every_link_and_switch() {
             }
         }
     }
-    // Leaf-spine, and what the topology says of it.
+    // Leaf-spine, and the topology's own figures.
     let topology = fabric(shape(4, 2), [400; 3], inside);
     let m = run(&plain(topology.clone(), &[(0, 3, 4096)]));
     assert_eq!(received(&m, 0), 4 * (TX + LINK) + 2 * 300_000 + 500_000);
@@ -105,7 +105,7 @@ fn a_switch_that_cuts_through_waits_for_64_bytes_and_the_last_link_for_all() {
 #[test]
 fn packets_follow_each_other_through_store_and_forward_switches() {
     for n in [2u64, 10, 40] {
-        // The last packet leaves behind n - 1 others; from then on nothing holds it up.
+        // The last packet leaves after n - 1 others; from then on it never waits.
         let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096)]));
         assert_eq!(received(&m, 0), (n - 1) * TX + 4 * (TX + LINK), "{n} packets");
         assert_eq!(finished(&m, 0), received(&m, 0) + 4 * (TX_ACK + LINK));
@@ -113,7 +113,7 @@ fn packets_follow_each_other_through_store_and_forward_switches() {
         let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096 + 100)]));
         // It catches up with the one before it at every switch and waits for that one's end.
         assert_eq!(received(&m, 0), n * TX + 3 * (TX + LINK) + 3280 + LINK, "{n} packets and a bit");
-        // A middle four times slower sets the pace: its first link passes n packets on end.
+        // A middle link four times slower determines the rate: it sends n packets without a gap.
         let m = run(&plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, n * 4096)]));
         assert_eq!(received(&m, 0), (TX + LINK) + n * 4 * TX + LINK + (4 * TX + LINK) + (TX + LINK));
     }
@@ -134,7 +134,8 @@ fn two_flows_share_a_link_packet_by_packet() {
     for (i, c) in m.captured.iter().filter(whole_data).enumerate() {
         assert_eq!((c.packet.source, c.at), (HostId(i as u32 % 2), Time(first + i as u64 * TX)));
     }
-    // With packet k of either (from 0) 2 (k + 1) have come and k have left: arrivals come before what leaves at that instant.
+    // With packet k of either host (from 0), 2 (k + 1) packets have arrived and k have left: arrivals come before
+    // departures of the same instant.
     assert_eq!(m.links[last.0 as usize].queue_max, Bytes((n + 1) * PACKET));
     // The second one begins 100 ns later: it takes turns from its first packet on, and the link is never idle.
     plan.flows[1].start = Start::At(Time(100_000));
@@ -209,7 +210,7 @@ fn without_marking_at_the_last_hop_only_queues_above_a_choice_of_paths_mark() {
     plan.ports.ecn =
         Some(EcnSettings { low: Bytes(0), high: Bytes(0), probability: 1.0, at_dequeue: true, last_hop: false });
     assert_eq!(run(&plan).packets.marked, 0, "all wait at the port to their receiver");
-    // Two hosts over one uplink: the queue is there.
+    // Two hosts over one uplink: the queue is at the uplink.
     let flows = [(0, 2, 100 * 4096), (1, 3, 100 * 4096)];
     let mut plan = plain(leaf_spine(4, 2, 1), &flows);
     plan.ports.ecn =
@@ -497,7 +498,7 @@ fn ecmp_avoids_a_dead_link_once_routing_knows() {
         later > at_once + offered / 4 && later < at_once + offered * 3 / 4,
         "{later} lost, {at_once} of them at once"
     );
-    // If nobody knows, every packet that takes it is lost.
+    // If no switch knows, every packet on this link is lost.
     let (silent, after) = run_with(None);
     assert!(silent > later && after > 0, "{silent} lost");
 }
@@ -577,7 +578,7 @@ fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
         let m = run(&plan);
         let last = finished(&m, 0).max(finished(&m, 1));
         assert_eq!(last, 9 * TX + 4 * (TX + LINK) + 4 * (TX_ACK + LINK));
-        // The first flow that waits counts at its host; from there the news goes on to the others.
+        // The first waiting flow is released at its host; from there a signal releases the others.
         assert_eq!(m.flows[2].started, Some(Time(last + LINK + 5_000)));
         assert_eq!(m.flows[3].started, Some(Time(last + 2 * LINK + 5_000)));
         assert_eq!(m.end, End::Finished);

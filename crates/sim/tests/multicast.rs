@@ -1,4 +1,5 @@
-//! Packets for groups: every member gets a copy of its own, every link counts what crosses it, and threads change nothing.
+//! Packets for groups: every member gets its own copy, every link counts its packets, and the number of threads changes
+//! nothing.
 
 mod support;
 
@@ -60,7 +61,7 @@ impl Application for Caster {
 /// Chunks of a share.
 const COUNT: u32 = 40;
 
-/// A chunk that has arrived: at whom, from whom, which one, without its payload?
+/// A chunk that has arrived: receiver, sender, number, and whether it was trimmed.
 type Got = (u32, u32, u32, bool);
 
 /// All of these hosts cast their shares to group 0 at once, at this rate.

@@ -63,7 +63,7 @@ impl fmt::Display for JobError {
         match self {
             JobError::Crowded { leaf } => write!(f, "has more than 32 workers below leaf {leaf}"),
             JobError::Scattered => f.write_str("has workers below more than 32 leaves"),
-            JobError::Workers => f.write_str("needs workers, each of them once"),
+            JobError::Workers => f.write_str("needs at least one worker, and must not list a worker twice"),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Time};
 use std::sync::Arc;
 
-/// A connection with nothing posted, nothing under way and no timer.
+/// A connection without posted messages, packets in flight or timers.
 pub(crate) struct Husk {
     pub(crate) kind: Arc<Kind>,
     random: Random,

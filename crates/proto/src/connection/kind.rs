@@ -18,7 +18,7 @@ pub(crate) struct Kind {
     pub(super) watches_paths: bool,
     /// Congestion control has a rate, or must see each packet as it is sent.
     pub(super) paces: bool,
-    /// Bad paths are probed while nothing is sent, too.
+    /// Bad paths are also probed while nothing is sent.
     pub(super) probes_idle: bool,
     /// Letters take the place of acknowledgements.
     pub(crate) is_one_way: bool,

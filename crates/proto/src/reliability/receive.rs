@@ -48,7 +48,7 @@ pub trait Receiver {
     fn take_letter(&mut self) -> Option<(Letter, Flags)> {
         None
     }
-    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
     fn deadline(&self) -> Time {
         Time::NEVER
     }

@@ -198,7 +198,7 @@ impl Group {
         }
     }
 
-    /// Can a submessage be repaired, where these chunks of the group are there?
+    /// Can a submessage be repaired from these chunks of the group?
     pub fn repairs(&self, submessage: u32, has: impl Fn(u32) -> bool, has_parity: impl Fn(u32) -> bool) -> bool {
         let (data, parity) = (self.data_in(submessage), self.parity_in(submessage));
         let Some(code) = self.code.and_then(|code| code.resized(data as usize, parity as usize)) else {

@@ -24,7 +24,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A sender's knowledge of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    /// When its last packet left; [`Time::NEVER`] while it waits to go again.
+    /// When its last packet was sent; [`Time::NEVER`] while it waits to be sent again.
     sent_at: Time,
     /// When it is sent again, unless it has arrived by then.
     due: Time,

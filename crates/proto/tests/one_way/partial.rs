@@ -71,7 +71,7 @@ fn a_lost_clear_to_send_is_asked_for() {
     assert_eq!((pair.finished(0).len(), lost), (1, 2));
 }
 
-/// A program that streams learns of the receive, too, if the letter that tells of it is lost.
+/// A program with streams also learns of the receive if the letter about it is lost.
 #[test]
 fn a_lost_clear_to_send_is_asked_for_when_a_stream_was_refused() {
     let mut pair = Pair::new(&profile());

@@ -146,7 +146,7 @@ fn completion_times_without_losses_are_those_of_the_model() {
         let took = pair.finished(0)[0].1.since(Time::ZERO);
         let model = packet_time(&profile) * (1024 + parity) + DELAY * 2;
         let ratio = took.0 as f64 / model.0 as f64;
-        // The parity of the last two groups is not waited for where nothing is lost.
+        // Without losses, the receiver does not wait for the parity of the last two groups.
         assert!((0.80..1.01).contains(&ratio) && (parity > 0 || ratio > 0.999), "{scheme}: {took} for {model}");
     }
 }

@@ -122,7 +122,7 @@ impl Pair {
         }
     }
 
-    /// Does what comes next before `until`; false when nothing does.
+    /// Executes the next event before `until`; false if there is none.
     pub(crate) fn step(&mut self, until: Time, fate: &mut Fate<'_>) -> bool {
         let arrival = self.air.first_key_value().map_or(Time::NEVER, |(&(at, _), _)| at);
         let timer = |end: &Endpoint| end.poll_timeout().unwrap_or(Time::NEVER);
@@ -173,7 +173,7 @@ impl Pair {
         self.listen(end);
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until there are no more events.
     pub(crate) fn run(&mut self, fate: &mut Fate<'_>) {
         while self.step(Time::NEVER, fate) {}
     }

@@ -1,4 +1,4 @@
-//! Two endpoints, one bad wire, and a checker that looks at both after every step.
+//! Two endpoints, one bad wire, and a checker that verifies both after every step.
 //!
 //! Only the public calls of [`Endpoint`] are used. The wire's effects are written as a script (`"drop 3; mark 7..9;
 //! trim 12; dup 5"`) or left to chance; the expected result is a list of counters (`"again 1, timeouts 0"`).
@@ -13,7 +13,7 @@ use strandway_proto::packet::{Ack, Data, Header};
 use strandway_proto::{ConnectionStats, Environment, Packet, Profile, Rate, Span, Time};
 use wire::parse_range;
 
-/// One way over the wire, transmission aside.
+/// The one-way delay of the wire, without transmission.
 pub(crate) const DELAY: Span = Span::from_us(4);
 /// A full packet and an acknowledgement at 400 Gb/s.
 pub(crate) const PACKET: Span = Span(4160 * 20);
@@ -51,7 +51,7 @@ pub(crate) struct Outage {
     pub(crate) until: Time,
 }
 
-/// The presets whose receivers acknowledge packets by their PSNs; `tests/repair.rs` sees to the others.
+/// The presets whose receivers acknowledge packets by their PSNs; `tests/one_way` tests the others.
 pub(crate) fn acknowledged() -> impl Iterator<Item = &'static str> {
     Profile::NAMES
         .into_iter()

@@ -17,7 +17,7 @@ pub(super) struct Flow {
     pub(super) unacked: BTreeMap<u64, u16>,
     pub(super) unacked_bytes: u64,
     pub(super) carried: Vec<(MessageId, u64, u16)>,
-    /// As the endpoint last said.
+    /// The endpoint's latest value.
     pub(super) in_flight: u64,
     pub(super) arrived: BTreeSet<u64>,
     pub(super) arrived_up_to: u64,
@@ -152,7 +152,7 @@ impl Pair<'_> {
         }
     }
 
-    /// When all is done, old deadlines run out and no new ones are set.
+    /// At the end, old deadlines run out and no new ones are set.
     pub(super) fn check_idle(&mut self) {
         for (side, s) in self.sides.iter_mut().enumerate() {
             let mut last = self.now;

@@ -14,7 +14,7 @@ pub(super) struct Sampler {
     taken: Taken,
     /// The watched connection at its source, if that is a host of this slice, by local number.
     watch: Option<(usize, ConnectionId)>,
-    /// The watched connection at its destination, likewise.
+    /// The watched connection at its destination, if that is a host of this slice.
     watch_end: Option<(usize, ConnectionId)>,
 }
 

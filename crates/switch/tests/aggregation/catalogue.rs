@@ -25,7 +25,7 @@ fn sent(setting: &Setting) -> World {
     world
 }
 
-/// Lets timers and messages go on until all results are there.
+/// Runs timers and messages until all results have arrived.
 fn recover(world: &mut World) {
     for _ in 0..200 {
         world.settle();

@@ -80,7 +80,7 @@ pub(crate) enum Place {
     Host(u32),
 }
 
-/// A packet under way to the next hop.
+/// A packet on its way to the next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
     pub(crate) to: Place,
@@ -542,7 +542,7 @@ impl World {
         false
     }
 
-    /// Delivers everything that is under way, without losses, and fires no timer.
+    /// Delivers all packets in flight without losses, and runs no timer.
     pub(crate) fn settle(&mut self) {
         while !self.flying.is_empty() {
             let (_, flight) = self.take(0);

@@ -85,7 +85,7 @@ mod tests {
         // Eight paths a plane: besides one of them one other may mark, not two.
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 16, 4), Some((8, 0)));
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 16, 6), None);
-        // Nor is one that is alone: there is nothing to compare it with.
+        // A path alone on its plane is not bad either, because there is nothing to compare it with.
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 2, 1), None);
     }
 
