@@ -1,5 +1,5 @@
-//! Connections to one destination share one window: together they never have more in flight than one would, all of them
-//! get their turn, and none is forgotten.
+//! Connections to one destination share one window. Together they never have more bytes in flight than a single
+//! connection would have. Every connection gets its turn to send.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;

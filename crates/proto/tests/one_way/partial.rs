@@ -1,4 +1,4 @@
-//! Partial completion by itself: slots, generations, holes, and packets that belong nowhere.
+//! Partial completion by itself: slots, generations, holes, and packets that belong to no receive.
 
 use super::wire::{ONLY, Pair, faithful};
 use proptest::prelude::*;
@@ -128,7 +128,7 @@ fn slots_run_out_and_nothing_is_overwritten() {
     let all: Vec<_> = (0..=SLOTS).map(|_| pair.ends[1].expect(Time::ZERO, ONLY, 4096)).collect();
     assert_eq!(all.last(), Some(&Err(Busy)));
     assert!(all[..SLOTS as usize].iter().zip(0..).all(|(got, number)| *got == Ok(number)));
-    // The second slot becomes free: the first one, whose turn it is, is not.
+    // The second slot becomes free. But the first slot is the next one to be used, and it is not free.
     pair.ends[1].complete(pair.now, ONLY, 1);
     assert_eq!(pair.ends[1].expect(pair.now, ONLY, 4096), Err(Busy), "slots are used in order");
     pair.ends[1].complete(pair.now, ONLY, 0);
@@ -197,7 +197,7 @@ proptest! {
                     }
                 }
                 1 => {
-                    // Many at once, so that slots are used again.
+                    // Many receives at once, so that slots are used again.
                     for _ in 0..700 {
                         open.remove(&next);
                         if open.contains_key(&next.wrapping_sub(SLOTS)) {

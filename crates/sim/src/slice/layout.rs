@@ -131,8 +131,8 @@ impl Lookahead {
     /// programs.
     ///
     /// Otherwise a window is the time of the way from a host to its leaf and back, and the leaf's window ends one link
-    /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window `w
-    /// + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window `w`.
+    /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window
+    /// `w + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window `w`.
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
         if cut.slices > 1 || cut.narrow || quick_news || watched {

@@ -1,4 +1,5 @@
-//! Random worlds: whatever is lost, doubled or overtaken, every worker gets every sum, and each is exact.
+//! Random worlds, where packets are lost, doubled and overtaken: every worker must still get every sum, and every sum
+//! must be exact.
 
 use crate::world::{Engine, Setting, World};
 use strandway_proto::rng::{Random, StreamKind};
