@@ -67,8 +67,9 @@ pub struct Have {
     pub held: u16,
 }
 
-/// The number of parts that have arrived, together with one of these parts, from which the sender knows when it sent
-/// that part and how many it had sent. Ours, after the receiver reports of RFC 3550. Packed: read its fields by value.
+/// The number of parts that have arrived, together with one of these parts. By this part, the sender knows when it sent
+/// the part and how many parts it had sent until then. Ours, after the receiver reports of RFC 3550. Packed: read its
+/// fields by value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Heard {

@@ -180,7 +180,7 @@ fn a_spray_uses_all_ports_and_only_the_idle_ones() {
 
 #[test]
 fn a_connection_whose_only_port_is_busy_does_not_hold_up_the_others() {
-    // Connections on single paths, over four ports of which one never falls idle.
+    // Each connection has a single path. There are four ports, and one of them is never idle.
     let world = World::new("rocev2").ports(4).spread(32, 4);
     let outcome = check(&world, "", "again 0");
     let port_of: BTreeMap<u32, u8> =

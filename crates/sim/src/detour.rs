@@ -20,8 +20,8 @@ pub(crate) type Change = (u64, LinkId, bool);
 pub(crate) struct Detours {
     /// The times of change. A packet that arrives exactly at such a time is still routed with the old set.
     instants: Vec<u64>,
-    /// The index of the set that applies up to each of these times, and of the last one. Flapping links use the same
-    /// few sets again.
+    /// For each time in `instants`, the index of the set that applies until then. The last entry is the set after the
+    /// last time. Flapping links use the same few sets again.
     holds: Vec<usize>,
     sets: Vec<Dead>,
     /// The interval of the latest query, and its set.

@@ -148,7 +148,8 @@ fn two_flows_share_a_link_packet_by_packet() {
 
 #[test]
 fn control_overtakes_data_but_not_the_packet_on_the_wire() {
-    // Hosts 0 and 1 fill the port to host 2, whose own packet to host 3 is acknowledged through it.
+    // Hosts 0 and 1 fill the port to host 2. Host 2 sends a packet to host 3, and its acknowledgement comes through
+    // that port.
     let n = 40;
     let begin = 500_000;
     let mut plan = plain(leaf_spine(4, 4, 1), &[(0, 2, n * 4096), (1, 2, n * 4096), (2, 3, 4096)]);

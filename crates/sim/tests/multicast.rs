@@ -64,7 +64,7 @@ const COUNT: u32 = 40;
 /// A chunk that has arrived: receiver, sender, number, and whether it was trimmed.
 type Got = (u32, u32, u32, bool);
 
-/// All of these hosts cast their shares to group 0 at once, at this rate.
+/// All `roots` cast their shares to group 0 at the same time, each at this rate.
 fn cast(plan: &Plan, roots: &[u32], rate: Rate) -> (Measurements, Vec<Got>) {
     let got = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&got);

@@ -75,7 +75,8 @@ pub struct Dcqcn {
 
 const _: () = assert!(size_of::<Dcqcn>() <= 192, "DCQCN's state per connection");
 
-/// Below this, alpha neither moves a rate (`1 - alpha / 2` is 1) nor the next alpha (`(1 - g) * alpha + g` is g).
+/// An alpha below this value changes nothing: `1 - alpha / 2` is exactly 1 for the rate, and `(1 - g) * alpha + g` is
+/// exactly g for the next alpha.
 const ALPHA_NEGLIGIBLE: f64 = 1.0 / (1u128 << 66) as f64;
 
 impl Dcqcn {

@@ -144,7 +144,8 @@ impl Model {
         self.suspects.iter().filter_map(due).collect()
     }
 
-    /// Was this path an allowed choice for a packet by one of these ports, and are these the states after it?
+    /// Checks that this path was an allowed choice for a packet by one of these ports, and that `after` has the states
+    /// that follow from it.
     pub(super) fn check_next(&mut self, mask: u32, given: Option<PathId>, after: States) {
         let free = mask & self.usable();
         let used = |port: u8| self.evs.iter().any(|(p, (s, a))| p.port() == port && *a && USED.contains(s));

@@ -151,9 +151,9 @@ impl AtPort<'_> {
         port.waiting[class].push(self.arena, packet);
     }
 
-    /// Handles a packet that does not fit its class. In a port with classes, a random choice decides whether the new
-    /// data packet or the one at the tail is trimmed (or, without trimming, dropped), as in UEC's reference switch, so
-    /// that no sender always loses because of its phase. A single queue drops the new packet.
+    /// Handles a packet that does not fit its class. In a port with classes, either the new data packet or the one at
+    /// the tail is trimmed (without trimming: dropped). A random choice decides, as in UEC's reference switch;
+    /// otherwise one sender could lose every time because of its phase. A single queue drops the new packet.
     #[cold]
     fn refuse(&mut self, packet: &Transit, class: usize, now: u64) {
         let port = &mut *self.port;
