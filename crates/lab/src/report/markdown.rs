@@ -86,7 +86,7 @@ pub fn report(report: &Report) -> String {
     out
 }
 
-/// The command line and the scenario that took effect.
+/// The command line, and the scenario with all changes.
 fn origin(report: &Report) -> String {
     let o = &report.origin;
     let command = if o.command.is_empty() { String::new() } else { format!("`{}`\n\n", o.command) };
@@ -96,7 +96,7 @@ fn origin(report: &Report) -> String {
     format!("\n## How it was made\n\n{command}```toml\n{}\n```\n", o.scenario.trim_end())
 }
 
-/// A table whose columns but for the first are numbers.
+/// A table with numbers in all columns but the first.
 fn grid(head: [&str; 6], rows: Vec<[String; 6]>) -> String {
     let mut out = format!("\n| {} |\n|---|--:|--:|--:|--:|--:|\n", head.join(" | "));
     for row in rows {
