@@ -7,6 +7,8 @@ use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
 use crate::script::{Operation, ScriptedJob};
+use crate::server::Inside;
+use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +28,10 @@ pub enum AnyApplication<'a> {
     Caster(Box<Caster<'a>>),
     /// A rank of a training job.
     Actor(Box<Actor<'a>>),
+    /// One end of a message of a job.
+    Transfer(Transfer<'a>),
+    /// What a rank of a job does inside its server.
+    Inside(Box<Inside<'a>>),
     /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
     Several(Several<'a>),
     /// A program of one's own.
@@ -39,6 +45,8 @@ impl fmt::Debug for AnyApplication<'_> {
             AnyApplication::Member(member) => member.fmt(f),
             AnyApplication::Caster(caster) => caster.fmt(f),
             AnyApplication::Actor(actor) => actor.fmt(f),
+            AnyApplication::Transfer(transfer) => transfer.fmt(f),
+            AnyApplication::Inside(inside) => inside.fmt(f),
             AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -53,6 +61,8 @@ macro_rules! each {
             AnyApplication::Member($program) => $call,
             AnyApplication::Caster($program) => $call,
             AnyApplication::Actor($program) => $call,
+            AnyApplication::Transfer($program) => $call,
+            AnyApplication::Inside($program) => $call,
             AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -169,6 +179,7 @@ pub struct Programs<'a> {
     bounds: Vec<u32>,
     /// Training jobs by host, each with its rank there.
     jobs: &'a [ScriptedJob],
+    pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
@@ -205,6 +216,7 @@ impl<'a> Programs<'a> {
             multicasts,
             casters,
             jobs: &[],
+            pipes: &[],
             actors: Vec::new(),
             make_operation: None,
             ranks,
@@ -231,18 +243,16 @@ impl<'a> Programs<'a> {
     }
 
     /// With ranks of training jobs, which begin the collectives that their scripts name. To be called behind
-    /// [`Programs::with_multicasts`].
-    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob]) -> Programs<'a> {
+    /// [`Programs::with_multicasts`]. `pipes` are the messages that ranks send each other.
+    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob], pipes: &'a [Pipe]) -> Programs<'a> {
         self.jobs = jobs;
+        self.pipes = pipes;
         for (job, number) in jobs.iter().zip(0..) {
             self.actors.extend(job.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
         }
         self.actors.sort_unstable();
         let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
-        let of_messages = |operation: &Operation| match *operation {
-            Operation::Messages { group, .. } => Some(group),
-            _ => None,
-        };
+        let of_messages = |operation: &Operation| operation.group().map(|(group, _)| group);
         let of_multicast = |operation: &Operation| match *operation {
             Operation::Multicast { multicast, .. } => Some(multicast),
             _ => None,
@@ -258,6 +268,7 @@ impl<'a> Programs<'a> {
         (self.ranks, self.bounds) = (ranks, bounds);
         self.casters.retain(|(_, multicast, _)| !multicasts.contains(multicast));
         self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
+        self.tally_parts(pipes.iter().map(Pipe::numbers).collect());
         self
     }
 
@@ -318,7 +329,12 @@ impl<'a> Programs<'a> {
             AnyApplication::Caster(Box::new(Caster::new(&self.multicasts[number as usize], rank)))
         });
         let actors = &self.actors[self.actors.partition_point(|actor| actor.0 < host)..];
-        let all = Operations { groups: self.groups, multicasts: self.multicasts, make: self.make_operation };
+        let all = Operations {
+            groups: self.groups,
+            multicasts: self.multicasts,
+            pipes: self.pipes,
+            make: self.make_operation,
+        };
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
         });
@@ -331,8 +347,8 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// How many collectives there are: those of messages, behind them multicast operations, training jobs, and then those that switches
-    /// execute.
+    /// How many collectives there are: those of messages, behind them multicast operations, training jobs, messages between their ranks, and
+    /// then those that switches execute.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }
@@ -359,6 +375,6 @@ impl<'a> Programs<'a> {
 
     /// Does one host's program ever signal another's?
     pub fn signals(&self) -> bool {
-        self.flows.signals()
+        self.flows.signals() || self.jobs.iter().any(|job| !job.locals.is_empty())
     }
 }

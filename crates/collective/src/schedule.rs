@@ -21,6 +21,8 @@ pub enum Collective {
     AllToAll,
     /// Every rank ends with the buffer of one.
     Broadcast,
+    /// One rank ends with the buffer of another.
+    SendReceive,
 }
 
 /// How it is done.
@@ -142,7 +144,7 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 impl Collective {
-    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`.
+    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `sendrecv`.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "allreduce",
@@ -150,6 +152,7 @@ impl Collective {
             Collective::AllGather => "allgather",
             Collective::AllToAll => "alltoall",
             Collective::Broadcast => "broadcast",
+            Collective::SendReceive => "sendrecv",
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum Execution {
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
+    /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
+    Pipe(usize),
     /// A job whose gradients switches add: its place in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }
@@ -170,7 +172,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
 }
 
 /// A file of hosts, one number per line; `#` starts a comment. Each with its line.
-fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
+pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
     let mut list = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let entry = line.split('#').next().unwrap_or_default().trim();

@@ -4,7 +4,9 @@ use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
 use super::{figure, table, time_unit};
 use crate::report::JobFacts;
-use crate::report::job::{HEAD, OPERATIONS_HEAD, computes, operation_rows, rows, shown, streams};
+use crate::report::job::{
+    HEAD, OPERATIONS_HEAD, PARTS_HEAD, computes, operation_rows, part_rows, rows, shown, streams,
+};
 use crate::report::text::{percent, us};
 use std::fmt::Write;
 
@@ -17,18 +19,23 @@ pub(super) fn section(jobs: &[JobFacts]) -> String {
         return String::new();
     }
     let shown = shown(jobs);
-    let cells = |rows: Vec<[String; 6]>| -> Vec<Vec<String>> {
-        let cell = |text: &String| escape(&text.replace(' ', "\u{a0}"));
-        rows.iter().map(|row| row.iter().map(cell).collect()).collect()
-    };
     let mut out = String::from("<h2>Training jobs</h2>\n");
     out.push_str("<div class=\"charts one\">\n");
-    out.push_str(&table(&HEAD, &cells(rows(&shown))));
-    out.push_str(&table(&OPERATIONS_HEAD, &cells(operation_rows(&shown))));
+    out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
+    let parts = part_rows(&shown);
+    if !parts.is_empty() {
+        out.push_str(&table(&PARTS_HEAD, &cells_of(parts)));
+    }
+    out.push_str(&table(&OPERATIONS_HEAD, &cells_of(operation_rows(&shown))));
     let drawn = shown.into_iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
     drawn.for_each(|job| out.push_str(&picture(job)));
     out.push_str("</div>\n");
     out
+}
+
+fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
+    let cell = |text: &String| escape(&text.replace(' ', "\u{a0}"));
+    rows.iter().map(|row| row.iter().map(cell).collect()).collect()
 }
 
 /// The finding of a run of one job.
