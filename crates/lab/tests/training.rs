@@ -216,3 +216,19 @@ fn a_job_that_makes_no_sense_is_explained() {
         assert!(problems.contains(wanted), "{set}: {problems}");
     }
 }
+
+#[test]
+fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_two_tenants.toml");
+    let mut scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
+    for set in ["run.alone=true", "expect={ \"jobs.first.slowdown\" = \">= 1\", \"jobs.second.slowdown\" = \">= 1\" }"]
+    {
+        scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let report = run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &Control::new()).report;
+    let slowdowns: Vec<f64> = report.jobs.iter().filter_map(|job| job.slowdown).collect();
+    assert_eq!(slowdowns.len(), 2);
+    assert!(slowdowns.iter().all(|times| (1.0 - 1e-9..3.0).contains(times)), "{slowdowns:?}");
+    assert!(slowdowns.iter().any(|times| *times > 1.001), "they meet above the leaves: {slowdowns:?}");
+    assert!(report.expect.len() == 2 && report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
+}

@@ -16,7 +16,7 @@ use strandway_proto::units::{Bytes, Span, Time};
 const TIMELINE_MAX: usize = 2000;
 
 /// Columns of a table of jobs.
-pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "bubble"];
+pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "not computing"];
 
 /// Columns of a table of where iterations went.
 pub(crate) const PARTS_HEAD: [&str; 3] = ["where the iteration went", "mean of ranks", "share"];
@@ -314,6 +314,16 @@ pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     jobs.iter().flat_map(of).collect()
 }
 
+/// What a job of a model achieved, in words, and by how much others slowed it down.
+pub(crate) fn told(job: &JobFacts) -> Option<String> {
+    let reached = job.mfu.zip(job.tokens_per_second).map(|(mfu, tokens)| {
+        format!("{} of the GPUs' peak (MFU), {} tokens per second", percent(mfu), count(tokens.round() as u64))
+    });
+    let slowed = job.slowdown.map(|times| format!("{times:.3} times as long as alone"));
+    let all: Vec<String> = reached.into_iter().chain(slowed).collect();
+    (!all.is_empty()).then(|| format!("{}: {}", job.name, all.join("; ")))
+}
+
 /// Jobs that a terminal and a page show. JSON has all of them.
 const SHOWN: usize = 16;
 
@@ -351,6 +361,7 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
         more => format!("the slowest of them; {more} more jobs are in the JSON report\n"),
     };
     let parts = if any { third.text(width) } else { String::new() };
+    let more = shown.iter().filter_map(|job| told(job)).fold(more, |more, line| more + &line + "\n");
     format!("{}{more}{parts}{}", first.text(width), second.text(width))
 }
 

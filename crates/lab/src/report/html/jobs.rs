@@ -5,7 +5,7 @@ use super::lanes::{Bar, Lane, lanes};
 use super::{figure, table, time_unit};
 use crate::report::JobFacts;
 use crate::report::job::{
-    HEAD, OPERATIONS_HEAD, PARTS_HEAD, computes, operation_rows, part_rows, rows, shown, streams,
+    HEAD, OPERATIONS_HEAD, PARTS_HEAD, computes, operation_rows, part_rows, rows, shown, streams, told,
 };
 use crate::report::text::{percent, us};
 use std::fmt::Write;
@@ -41,6 +41,14 @@ fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
 /// The finding of a run of one job.
 pub(super) fn finding(job: &JobFacts) -> Option<String> {
     let iteration = us(Some(job.iteration_us?));
+    if let Some(reached) = told(job) {
+        let parts = job.parts.iter().filter_map(|part| Some((part.told(), part.share?)));
+        let parts = parts.filter(|(_, share)| *share > 0.0005);
+        let parts: Vec<String> = parts.map(|(name, share)| format!("{name} {}", percent(share))).collect();
+        let sentence =
+            format!("An iteration took {iteration} among {} GPUs: {}. {reached}.", job.ranks, parts.join(", "));
+        return Some(bound_together(&sentence));
+    }
     let waits: Vec<String> = job.exposed.iter().map(|e| format!("{} {}", e.name, us(Some(e.us)))).collect();
     let waits = if waits.is_empty() { String::new() } else { format!(": {}", waits.join(", ")) };
     let sentence = format!(
@@ -49,7 +57,12 @@ pub(super) fn finding(job: &JobFacts) -> Option<String> {
         percent(job.bubble),
         us(Some(job.bound_us)),
     );
-    Some(sentence.replace(" us", "\u{a0}us").replace(" ms", "\u{a0}ms").replace(" %", "\u{a0}%"))
+    Some(bound_together(&sentence))
+}
+
+/// Numbers stay with their units.
+fn bound_together(sentence: &str) -> String {
+    sentence.replace(" us", "\u{a0}us").replace(" ms", "\u{a0}ms").replace(" %", "\u{a0}%")
 }
 
 /// The steps of one rank's last iteration, one lane per stream.

@@ -184,7 +184,7 @@ impl Placer<'_, '_> {
         }
         let role_of = |seat: Seat| {
             let loads = loads.len() as u32;
-            seat.stage * loads + if loads > 1 && seat.copy % ep > 0 { 1 } else { 0 }
+            seat.stage * loads + u32::from(loads > 1 && !seat.copy.is_multiple_of(ep))
         };
         let mut all = Vec::with_capacity(ranks as usize);
         let mut role_of_rank = Vec::with_capacity(ranks as usize);
