@@ -14,6 +14,7 @@ pub mod lines;
 mod long;
 mod make;
 pub mod markdown;
+mod parts;
 mod series;
 mod spread;
 pub mod text;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
+pub use parts::PartFacts;
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 

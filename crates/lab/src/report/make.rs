@@ -21,6 +21,16 @@ use strandway_proto::units::{Bytes, Span, Time};
 impl Report {
     /// The report of a run that took `wall` seconds.
     pub fn new(experiment: &Experiment, measured: &Measurements, wall: f64) -> Report {
+        Report::beside(experiment, measured, wall, &[])
+    }
+
+    /// The same; `singly` has the mean time of each job's iterations with the job alone on the fabric, in microseconds.
+    pub(crate) fn beside(
+        experiment: &Experiment,
+        measured: &Measurements,
+        wall: f64,
+        singly: &[Option<f64>],
+    ) -> Report {
         let plan = &experiment.plan;
         let lives: Vec<Life> = experiment.messages.iter().map(|m| life(m, &measured.flows)).collect();
         let fct = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
@@ -145,7 +155,7 @@ impl Report {
             long_links: super::long::facts(experiment, measured),
             choices: super::choice::facts(measured),
             switch: super::aggregation::facts(experiment, measured),
-            jobs: super::job::facts(experiment, measured),
+            jobs: super::job::facts(experiment, measured, singly),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
