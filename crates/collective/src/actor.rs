@@ -5,9 +5,12 @@ use crate::multicast::{Caster, Multicast, Word};
 use crate::participant::Participant;
 use crate::programs::AnyApplication;
 use crate::schedule::Rank;
-use crate::script::{COMPUTE, Operation, Script, ScriptedJob, Step, Work};
+use crate::script::{COMPUTE, Operation, STREAMS_MAX, Script, ScriptedJob, Step, Work};
+use crate::server::Inside;
+use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::packet::Header;
@@ -26,6 +29,8 @@ pub struct Operations<'a> {
     pub groups: &'a [Group],
     /// Operations that use multicast.
     pub multicasts: &'a [Multicast],
+    /// Messages outside collectives.
+    pub pipes: &'a [Pipe],
     /// Makes the programs of all other operations.
     pub make: Option<&'a OperationMaker<'a>>,
 }
@@ -66,6 +71,10 @@ pub struct Actor<'a> {
     script: &'a Script,
     all: Operations<'a>,
     operations: &'a [Operation],
+    /// The numbers of messages of operations, in order: the first, the one behind the last, and the operation's place.
+    numbers: Vec<(u32, u32, u32)>,
+    /// Operations inside the server: the place among the job's, in order, and that among this rank's.
+    locals: Vec<(u32, u32)>,
     rank: u32,
     ended: Vec<bool>,
     left: usize,
@@ -96,17 +105,28 @@ impl fmt::Debug for Actor<'_> {
 /// Does this event (`what`) belong to this operation?
 fn concerns(all: &Operations<'_>, operation: &Operation, what: Concern) -> bool {
     match (*operation, what) {
-        (Operation::Messages { group, .. }, Concern::Message(message)) => {
-            all.groups[group as usize].numbers().contains(&message)
-        }
         (Operation::Multicast { multicast, .. }, Concern::Task(task)) => {
             all.multicasts[multicast as usize].task == task
         }
-        (Operation::Multicast { multicast, rank }, Concern::Message(message)) => {
-            all.multicasts[multicast as usize].message(rank).0 == message
-        }
         (Operation::Own { number, .. }, Concern::Own(own)) => number == own,
         _ => false,
+    }
+}
+
+/// The numbers of the messages of an operation, if it has any.
+fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Range<u32>> {
+    match *operation {
+        Operation::Multicast { multicast, rank } => {
+            let message = all.multicasts[multicast as usize].message(rank).0;
+            Some(message..message + 1)
+        }
+        Operation::Send { pipe, index } | Operation::Receive { pipe, index } => {
+            Some(all.pipes[pipe as usize].numbers_of(index))
+        }
+        Operation::Messages { .. } | Operation::Inside { .. } => {
+            operation.group().map(|(group, _)| all.groups[group as usize].numbers())
+        }
+        Operation::Own { .. } => None,
     }
 }
 
@@ -119,6 +139,8 @@ enum Concern {
     Task(u32),
     /// The number of an [`Operation::Own`].
     Own(u16),
+    /// The place of what a server's ranks do together.
+    Local(u32),
 }
 
 impl<'a> Actor<'a> {
@@ -130,11 +152,25 @@ impl<'a> Actor<'a> {
         let script = job.script(rank);
         let operations = &job.operations[rank as usize];
         let stream = u64::from(job.number) << 32 | u64::from(rank) | 1 << 61;
+        let places = || operations.iter().zip(0u32..);
+        let mut numbers: Vec<(u32, u32, u32)> = places()
+            .filter_map(|(operation, place)| numbers(&all, operation).map(|range| (range.start, range.end, place)))
+            .collect();
+        numbers.sort_unstable();
+        let mut locals: Vec<(u32, u32)> = places()
+            .filter_map(|(operation, place)| match *operation {
+                Operation::Inside { local, .. } => Some((local, place)),
+                _ => None,
+            })
+            .collect();
+        locals.sort_unstable();
         Actor {
             job,
             script,
             all,
             operations,
+            numbers,
+            locals,
             rank,
             ended: vec![false; script.steps().len()],
             left: script.steps().len(),
@@ -170,19 +206,34 @@ impl<'a> Actor<'a> {
         self.out.push_back(Action::Stage { message, stage });
     }
 
+    /// The place among this rank's operations of the one that this concerns.
+    fn place(&self, what: Concern) -> Option<u32> {
+        match what {
+            Concern::Message(message) => {
+                let behind = self.numbers.partition_point(|&(first, ..)| first <= message);
+                let &(_, end, place) = self.numbers.get(behind.checked_sub(1)?)?;
+                (message < end).then_some(place)
+            }
+            Concern::Local(local) => {
+                let at = self.locals.binary_search_by_key(&local, |&(local, _)| local).ok()?;
+                Some(self.locals[at].1)
+            }
+            Concern::Task(_) | Concern::Own(_) => {
+                let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
+                Some(place as u32)
+            }
+        }
+    }
+
     /// Index in `live` of the operation that `what` belongs to. Makes the operation if it does not exist yet.
     fn part(&mut self, now: Time, what: Concern) -> Option<usize> {
-        let mine = |part: &Part<'_>| concerns(&self.all, &self.operations[part.place as usize], what);
-        if let Some(at) = self.live.iter().position(mine) {
-            return Some(at);
-        }
-        if let Some(at) = self.resting.iter().position(mine) {
+        let place = self.place(what)?;
+        if let Some(at) = self.resting.iter().position(|part| part.place == place) {
             let part = self.resting.swap_remove(at);
             self.live.push(part);
             return Some(self.live.len() - 1);
         }
-        let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
-        self.made(now, place as u32)
+        self.made(now, place)
     }
 
     /// Index in `live` of the operation with this index among the rank's operations. Makes it if it does not exist yet.
@@ -201,6 +252,20 @@ impl<'a> Actor<'a> {
             }
             Operation::Own { number, rank } => {
                 AnyApplication::Custom(self.all.make.and_then(|make| make(number, rank))?)
+            }
+            Operation::Send { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, true))
+            }
+            Operation::Receive { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, false))
+            }
+            Operation::Inside { local, messages } => {
+                let job = self.job;
+                let what = job.locals[local as usize];
+                let member =
+                    messages.map(|(group, rank)| Participant::new(&self.all.groups[group as usize], Rank(rank)));
+                let (team, word) = (&job.teams[what.team as usize], job.first_word + local);
+                AnyApplication::Inside(Box::new(Inside::new(team, what, job.signal_latency, word, member)))
             }
         };
         if let Some(up) = self.up {
@@ -334,7 +399,9 @@ impl<'a> Actor<'a> {
             let part = self.live.swap_remove(at);
             match part.program {
                 // No other rank asks a member for messages that have arrived.
-                AnyApplication::Member(_) => self.states[part.place as usize] = State::Over,
+                AnyApplication::Member(_) | AnyApplication::Transfer(_) | AnyApplication::Inside(_) => {
+                    self.states[part.place as usize] = State::Over;
+                }
                 _ => self.resting.push(part),
             }
         }
@@ -359,7 +426,14 @@ impl Application for Actor<'_> {
                 self.up = Some(*up);
                 None
             }
-            Event::Failed { .. } | Event::Signal { .. } => None,
+            Event::Signal { order, word } => {
+                let local = word.wrapping_sub(self.job.first_word);
+                let ours = *order >= self.job.first_order && (local as usize) < self.job.locals.len();
+                let Some(at) = ours.then(|| self.part(now, Concern::Local(local))).flatten() else { return };
+                self.live[at].program.handle_event(now, event);
+                return self.advance(now);
+            }
+            Event::Failed { .. } => None,
         };
         match concern {
             Some(what) => {
@@ -381,12 +455,21 @@ impl Application for Actor<'_> {
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        let action =
-            self.out.pop_front().or_else(|| self.live.iter_mut().find_map(|part| part.program.poll_action(now)));
-        if action.is_none() {
-            self.retire();
+        if let Some(action) = self.out.pop_front() {
+            return Some(action);
         }
-        action
+        for part in &mut self.live {
+            let Some(mut action) = part.program.poll_action(now) else { continue };
+            if let Action::Signal { order, .. } = &mut action {
+                // Of the signals that reach a host at one instant, no two come from one stream of one GPU.
+                let stream = part.awaited.map_or(COMPUTE, |step| self.script.steps()[step as usize].stream);
+                let seat = u32::from(self.job.seats[self.rank as usize]);
+                *order = self.job.first_order + seat * u32::from(STREAMS_MAX) + u32::from(stream);
+            }
+            return Some(action);
+        }
+        self.retire();
+        None
     }
 
     fn poll_timeout(&self) -> Time {
@@ -397,10 +480,7 @@ impl Application for Actor<'_> {
     }
 
     fn owns(&self, message: MessageId) -> bool {
-        let mine = |place: u32| concerns(&self.all, &self.operations[place as usize], Concern::Message(message.0));
-        message.0 == self.job.first_message + self.rank
-            || self.live.iter().any(|part| mine(part.place))
-            || (0..self.operations.len() as u32).any(mine)
+        message.0 == self.job.first_message + self.rank || self.place(Concern::Message(message.0)).is_some()
     }
 
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {

@@ -7,7 +7,7 @@
 //! | all-reduce | a rank's buffer | `S / t * 2 (n - 1) / n` |
 //! | reduce-scatter | a rank's send buffer: n times what it ends with | `S / t * (n - 1) / n` |
 //! | all-gather | a rank's receive buffer: n times what it begins with | `S / t * (n - 1) / n` |
-//! | broadcast | the buffer | `S / t` |
+//! | broadcast, send and receive | the buffer | `S / t` |
 //! | all-to-all | a rank's send buffer: n blocks, its own included | `S / t * (n - 1) / n` |
 //!
 //! An algorithm that uses the bandwidth of an ideal fabric fully has a bus bandwidth equal to the payload rate of a
@@ -35,7 +35,7 @@ pub fn bandwidth(collective: Collective, ranks: u32, size: Bytes, time: Span) ->
     let algorithm = size.0 as f64 * 1e3 / time.0 as f64;
     let factor = match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::Broadcast => 1.0,
+        Collective::Broadcast | Collective::SendReceive => 1.0,
         Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => (n - 1.0) / n,
     };
     Some(Bandwidth { algorithm, bus: algorithm * factor })

@@ -72,9 +72,11 @@ pub fn contributions(schedule: &Schedule, rank: Rank, number: Number) -> Vec<u8>
     let mut buffer = vec![0xaa; schedule.bytes() as usize];
     let mine = match schedule.algorithm().collective() {
         Collective::AllGather => schedule.block(rank),
-        Collective::AllReduce | Collective::ReduceScatter | Collective::AllToAll | Collective::Broadcast => {
-            0..schedule.bytes()
-        }
+        Collective::AllReduce
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Broadcast
+        | Collective::SendReceive => 0..schedule.bytes(),
     };
     fill(&mut buffer, mine, number, |place| contribution(rank.0, place));
     buffer
@@ -111,7 +113,7 @@ pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>,
             }
             0..schedule.bytes()
         }
-        Collective::Broadcast => unreachable!("no schedule is a broadcast"),
+        Collective::Broadcast | Collective::SendReceive => unreachable!("no schedule is a broadcast"),
         Collective::AllToAll => {
             let block = schedule.block(rank);
             let length = block.end - block.start;

@@ -1,5 +1,6 @@
 //! The program that posts a plan's flows: at their start times, or when a trigger releases them.
 
+use crate::server::ORDERS;
 use std::collections::VecDeque;
 use strandway_fabric::Plan;
 use strandway_fabric::plan::Start;
@@ -114,7 +115,12 @@ impl<'a> FlowTable<'a> {
 
     /// Upper limit of the `order` of any signal in a run of this plan.
     pub fn orders(plan: &Plan) -> u32 {
-        3 * plan.flows.len() as u32
+        FlowTable::orders_of(plan.flows.len()) + ORDERS
+    }
+
+    /// Signals of so many flows have an order below this. Those of servers are behind them.
+    pub fn orders_of(flows: usize) -> u32 {
+        3 * flows as u32
     }
 }
 
@@ -226,6 +232,8 @@ impl Application for Flows<'_> {
                     self.pull(now, trigger, 2 * message.0 + 1);
                 }
             }
+            // Ranks that share a server.
+            Event::Signal { order, .. } if order >= FlowTable::orders_of(flows.len()) => {}
             Event::Signal { order, word } if order >= 2 * flows.len() as u32 => {
                 let action = self.post(word);
                 self.actions.push_back(action);

@@ -7,6 +7,8 @@ use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
 use crate::script::{Operation, ScriptedJob};
+use crate::server::Inside;
+use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +28,10 @@ pub enum AnyApplication<'a> {
     Caster(Box<Caster<'a>>),
     /// A rank of a training job.
     Actor(Box<Actor<'a>>),
+    /// One end of a message of a job.
+    Transfer(Transfer<'a>),
+    /// What a rank of a job does inside its server.
+    Inside(Box<Inside<'a>>),
     /// Several programs on one host. The event of a message goes to the program that owns the message; every other
     /// event goes to all programs.
     Several(Several<'a>),
@@ -40,6 +46,8 @@ impl fmt::Debug for AnyApplication<'_> {
             AnyApplication::Member(member) => member.fmt(f),
             AnyApplication::Caster(caster) => caster.fmt(f),
             AnyApplication::Actor(actor) => actor.fmt(f),
+            AnyApplication::Transfer(transfer) => transfer.fmt(f),
+            AnyApplication::Inside(inside) => inside.fmt(f),
             AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -54,6 +62,8 @@ macro_rules! each {
             AnyApplication::Member($program) => $call,
             AnyApplication::Caster($program) => $call,
             AnyApplication::Actor($program) => $call,
+            AnyApplication::Transfer($program) => $call,
+            AnyApplication::Inside($program) => $call,
             AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -171,6 +181,7 @@ pub struct Programs<'a> {
     bounds: Vec<u32>,
     /// Training jobs; `actors` has host, index of the job, and rank at this host.
     jobs: &'a [ScriptedJob],
+    pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
@@ -208,6 +219,7 @@ impl<'a> Programs<'a> {
             multicasts,
             casters,
             jobs: &[],
+            pipes: &[],
             actors: Vec::new(),
             make_operation: None,
             ranks,
@@ -234,18 +246,16 @@ impl<'a> Programs<'a> {
     }
 
     /// Adds the ranks of training jobs, which begin the collectives that their scripts name. Call it after
-    /// [`Programs::with_multicasts`].
-    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob]) -> Programs<'a> {
+    /// [`Programs::with_multicasts`]. `pipes` are the messages that ranks send each other.
+    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob], pipes: &'a [Pipe]) -> Programs<'a> {
         self.jobs = jobs;
+        self.pipes = pipes;
         for (job, number) in jobs.iter().zip(0..) {
             self.actors.extend(job.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
         }
         self.actors.sort_unstable();
         let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
-        let of_messages = |operation: &Operation| match *operation {
-            Operation::Messages { group, .. } => Some(group),
-            _ => None,
-        };
+        let of_messages = |operation: &Operation| operation.group().map(|(group, _)| group);
         let of_multicast = |operation: &Operation| match *operation {
             Operation::Multicast { multicast, .. } => Some(multicast),
             _ => None,
@@ -261,6 +271,7 @@ impl<'a> Programs<'a> {
         (self.ranks, self.bounds) = (ranks, bounds);
         self.casters.retain(|(_, multicast, _)| !multicasts.contains(multicast));
         self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
+        self.tally_parts(pipes.iter().map(Pipe::numbers).collect());
         self
     }
 
@@ -323,7 +334,12 @@ impl<'a> Programs<'a> {
             AnyApplication::Caster(Box::new(Caster::new(&self.multicasts[number as usize], rank)))
         });
         let actors = &self.actors[self.actors.partition_point(|actor| actor.0 < host)..];
-        let all = Operations { groups: self.groups, multicasts: self.multicasts, make: self.make_operation };
+        let all = Operations {
+            groups: self.groups,
+            multicasts: self.multicasts,
+            pipes: self.pipes,
+            make: self.make_operation,
+        };
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
         });
@@ -337,7 +353,7 @@ impl<'a> Programs<'a> {
     }
 
     /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
-    /// jobs, collectives executed by switches.
+    /// jobs, messages between ranks of jobs, collectives executed by switches.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }
@@ -364,6 +380,6 @@ impl<'a> Programs<'a> {
 
     /// True if a program at one host ever signals another host.
     pub fn signals(&self) -> bool {
-        self.flows.signals()
+        self.flows.signals() || self.jobs.iter().any(|job| !job.locals.is_empty())
     }
 }

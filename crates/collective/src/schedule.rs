@@ -22,6 +22,8 @@ pub enum Collective {
     AllToAll,
     /// Every rank ends with the buffer of one.
     Broadcast,
+    /// One rank ends with the buffer of another.
+    SendReceive,
 }
 
 /// How a collective produces its result.
@@ -144,7 +146,7 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 impl Collective {
-    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`.
+    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `sendrecv`.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "allreduce",
@@ -152,6 +154,7 @@ impl Collective {
             Collective::AllGather => "allgather",
             Collective::AllToAll => "alltoall",
             Collective::Broadcast => "broadcast",
+            Collective::SendReceive => "sendrecv",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! stream, it performs its steps in order, one at a time. A step may also wait for steps of other streams. All ranks of
 //! one role share a script.
 
+use crate::server::{Local, Team};
 use std::fmt;
 use std::ops::Range;
 use strandway_proto::HostId;
@@ -153,6 +154,38 @@ pub enum Operation {
         /// The rank in it.
         rank: u32,
     },
+    /// Sends a message. It ends when the receiver has acknowledged it.
+    Send {
+        /// The pipe's place among the run's [`Pipe`](crate::Pipe)s.
+        pipe: u32,
+        /// The message's place in the pipe.
+        index: u32,
+    },
+    /// Waits for a message.
+    Receive {
+        /// The pipe's place among the run's [`Pipe`](crate::Pipe)s.
+        pipe: u32,
+        /// The message's place in the pipe.
+        index: u32,
+    },
+    /// Exchanges data with the ranks of its server, and may take part in a collective of messages meanwhile.
+    Inside {
+        /// A place in [`ScriptedJob::locals`].
+        local: u32,
+        /// A collective's place among the run's [`Group`](crate::Group)s, and the rank in it.
+        messages: Option<(u32, u32)>,
+    },
+}
+
+impl Operation {
+    /// The collective of messages that it takes part in, and the rank in it.
+    pub fn group(&self) -> Option<(u32, u32)> {
+        match *self {
+            Operation::Messages { group, rank } => Some((group, rank)),
+            Operation::Inside { messages, .. } => messages,
+            _ => None,
+        }
+    }
 }
 
 /// A training job, placed on hosts.
@@ -170,6 +203,18 @@ pub struct ScriptedJob {
     pub hosts: Vec<HostId>,
     /// The operations of each rank. Steps name them by index.
     pub operations: Vec<Vec<Operation>>,
+    /// Ranks that share a server, and what they do inside it.
+    pub teams: Vec<Team>,
+    /// What teams do.
+    pub locals: Vec<Local>,
+    /// The GPU of each rank, as its server counts them; empty where there are no teams.
+    pub seats: Vec<u16>,
+    /// How long a signal between ranks of a server takes: at least the shortest latency of the fabric's links.
+    pub signal_latency: Span,
+    /// What the first of `locals` is called in signals; others follow. Unique in the run.
+    pub first_word: u32,
+    /// The order of signals of seat 0 ([`Action::Signal`](strandway_proto::application::Action::Signal)).
+    pub first_order: u32,
     /// Start time of the job.
     pub start: Time,
     /// In each iteration, a rank's compute steps take longer by a random share between 0 and this value.

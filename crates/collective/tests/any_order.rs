@@ -128,7 +128,7 @@ impl Toy {
                         }
                     }
                 }
-                Collective::Broadcast => unreachable!("no schedule is a broadcast"),
+                Collective::Broadcast | Collective::SendReceive => unreachable!("no schedule is one"),
                 Collective::AllToAll => {
                     let length = mine.end - mine.start;
                     for from in (0..n).filter(|f| *f != rank) {

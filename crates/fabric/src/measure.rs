@@ -209,6 +209,8 @@ pub struct LinkCounters {
     pub bytes_down: u64,
     /// When the last packet had left.
     pub last: Time,
+    /// When the last whole data packet left that a fault of this link swallowed; zero if there was none.
+    pub lost_data_last: Time,
 }
 
 /// Feedback for packets with one entropy value.

@@ -14,11 +14,13 @@ pub use crate::scenario::fsdp::JobPlan;
 pub use crate::scenario::generate::Message;
 use crate::scenario::generate::{Context, generate};
 use crate::scenario::run::Sample;
-use crate::scenario::{SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, sizes, switch, workload};
+use crate::scenario::{
+    SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, servers, sizes, switch, workload,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Programs, Rank, ScriptedJob};
+use strandway_collective::{Group, Multicast, Pipe, Programs, Rank, ScriptedJob};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
@@ -60,6 +62,8 @@ pub struct Experiment {
     pub jobs: Vec<JobPlan>,
     /// The same jobs, for the run.
     pub scripted: Vec<ScriptedJob>,
+    /// Messages that ranks of jobs send each other outside collectives.
+    pub pipes: Vec<Pipe>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -72,6 +76,8 @@ pub struct Experiment {
     pub origin: Origin,
     /// How long the busiest NIC would be busy without any waiting, from the run's start.
     pub ideal: Span,
+    /// Each job is to run alone, too: what it is slowed down by is wanted.
+    pub alone: bool,
     auto_sample: Span,
     sampled: bool,
     capture_limit: usize,
@@ -121,8 +127,10 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let mut notes = notes(&workloads, &profile, fabric.routing);
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
+    let servers = servers::read(sink, root, &topology);
     let context = Context {
         sink,
+        servers: &servers,
         topology: &topology,
         rate: derived.rate,
         seed: run.seed,
@@ -132,6 +140,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         profile: &profile,
     };
     let traffic = generate(&context, &workloads);
+    notes.extend(traffic.notes.iter().cloned());
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
     let busy = busy.unwrap_or_else(|| {
         let what = format!("keeps a NIC of {} busy for longer than a run can last", derived.rate);
@@ -223,6 +232,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         aggregation: traffic.aggregation,
         jobs: traffic.jobs,
         scripted: traffic.scripted,
+        pipes: traffic.pipes,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -234,6 +244,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
             scenario: scenario.text(),
         },
         ideal,
+        alone: run.alone,
         auto_sample,
         sampled: run.sample != Sample::Unset,
         capture_limit: run.capture_limit,
@@ -271,6 +282,15 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     let mixed = workloads.iter().filter_map(|w| w.profile.as_ref());
     for own in std::iter::once(profile).chain(mixed) {
         let wanted = own.routing();
+        if routing == Routing::Adaptive
+            && matches!(own.reliability, strandway_proto::reliability::ReliabilityConfig::GoBackN(_))
+        {
+            notes.push(format!(
+                "{} takes packets out of order for lost ones, and fabric.routing = \"adaptive\" reorders the packets of a flow; \"flowlet\" \
+                 keeps them in order",
+                own.name
+            ));
+        }
         if wanted != routing && wanted != Routing::Hashed {
             notes.push(format!(
                 "{} runs on {} switches here; it is made for fabric.routing = \"{}\"",
@@ -427,6 +447,19 @@ impl Experiment {
         &self.plan.profiles[0]
     }
 
+    /// The same experiment with one job, and nothing beside it. Everything has the place and the numbers that it has beside the others.
+    pub(crate) fn only_job(&self, job: usize) -> Experiment {
+        let mut only = self.clone();
+        only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
+        only.groups.iter_mut().for_each(|group| group.starts.fill(Time::NEVER));
+        only.multicasts.iter_mut().for_each(|multicast| multicast.starts.fill(Time::NEVER));
+        let others = only.scripted.iter_mut().enumerate().filter(|(other, _)| *other != job);
+        others.for_each(|(_, other)| other.start = Time::NEVER);
+        only.plan.sample_every = None;
+        only.plan.capture = None;
+        only
+    }
+
     /// Records time series with about 200 points, unless the scenario sets its own interval.
     pub fn with_series(&mut self) {
         if !self.sampled {
@@ -456,6 +489,7 @@ impl Experiment {
             Execution::Schedule(group) => self.hops_of(&self.groups[group]),
             Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
             Execution::InNetwork(job) => self.hops_in_network(job),
+            Execution::Pipe(pipe) => self.hops_of_pipe(&self.pipes[pipe]),
             Execution::Flows => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
@@ -477,6 +511,16 @@ impl Experiment {
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
         // Every message has at least one acknowledgement.
         group.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * sum / count
+    }
+
+    /// The same of messages between two ranks of a job.
+    fn hops_of_pipe(&self, pipe: &Pipe) -> f64 {
+        let transport = &self.plan.profiles[usize::from(pipe.profile)].transport;
+        let mtu = f64::from(transport.mtu);
+        let packets = (pipe.bytes as f64 / f64::from(pipe.pieces) / mtu).ceil().max(1.0);
+        let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
+        let hops = self.plan.topology.hops(pipe.from, pipe.to) as f64;
+        pipe.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * hops
     }
 
     /// The same for a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section
@@ -555,6 +599,7 @@ impl Experiment {
     pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
         match plan.execution {
             Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
+            Execution::Pipe(pipe) => self.pipes[pipe].messages(),
             Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
             Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
         }
@@ -565,7 +610,10 @@ impl Experiment {
         let place = match plan.execution {
             Execution::Schedule(group) => plan.tallied.then_some(group)?,
             Execution::Multicast(multicast) => self.groups.len() + multicast,
-            Execution::InNetwork(job) => self.groups.len() + self.multicasts.len() + self.scripted.len() + job,
+            Execution::Pipe(pipe) => self.groups.len() + self.multicasts.len() + self.scripted.len() + pipe,
+            Execution::InNetwork(job) => {
+                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + job
+            }
             Execution::Flows => return None,
         };
         measured.tallies.get(place)
@@ -573,7 +621,7 @@ impl Experiment {
 
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts).with_jobs(&self.scripted)
+        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts).with_jobs(&self.scripted, &self.pipes)
     }
 
     /// The collective that a flow of the plan belongs to.

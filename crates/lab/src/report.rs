@@ -14,6 +14,7 @@ pub mod lines;
 mod long;
 mod make;
 pub mod markdown;
+mod parts;
 mod series;
 mod spread;
 pub mod text;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
+pub use parts::PartFacts;
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 
@@ -128,6 +130,9 @@ pub struct FaultFacts {
     pub until_us: Option<f64>,
     /// Number of directed links with the fault.
     pub links: u64,
+    /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent if it swallowed none, and
+    /// between real hosts.
+    pub avoided_after_us: Option<f64>,
 }
 
 /// The run itself.
@@ -625,17 +630,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                if !matches!(
+                if name == "faults" {
+                    // Faults have no names, only numbers.
+                    for (i, fault) in field.as_array().into_iter().flatten().enumerate() {
+                        let avoided = fault.get("avoided_after_us").and_then(Value::as_f64);
+                        values.insert(format!("{}.{i}.avoided_after_us", below(name)), avoided);
+                    }
+                } else if !matches!(
                     name.as_str(),
-                    "expect"
-                        | "timeline"
-                        | "hottest"
-                        | "slowest"
-                        | "parameters"
-                        | "series"
-                        | "fct_cdf"
-                        | "origin"
-                        | "faults"
+                    "expect" | "timeline" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin"
                 ) {
                     flatten(&below(name), field, values);
                 }

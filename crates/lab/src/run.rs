@@ -26,7 +26,16 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let began = Instant::now();
     let measurements = simulate(experiment, control);
     let wall = began.elapsed().as_secs_f64();
-    Outcome { report: Report::new(experiment, &measurements, wall), measurements }
+    let alone = |job: usize| {
+        if !experiment.alone || control.stopping() {
+            return None;
+        }
+        let only = experiment.only_job(job);
+        Report::new(&only, &simulate(&only, control), 0.0).jobs.get(job)?.iteration_us
+    };
+    let alone: Vec<Option<f64>> = (0..experiment.jobs.len()).map(alone).collect();
+    let report = Report::beside(experiment, &measurements, wall, &alone);
+    Outcome { report, measurements }
 }
 
 /// Simulates `experiment` with the programs of its hosts and switches.

@@ -8,9 +8,11 @@ pub(crate) mod faults;
 pub(crate) mod files;
 pub(crate) mod fsdp;
 pub(crate) mod generate;
+pub(crate) mod job;
 mod multicast;
 pub(crate) mod profile;
 pub(crate) mod run;
+pub(crate) mod servers;
 mod shapes;
 pub(crate) mod sites;
 pub(crate) mod sizes;
@@ -29,8 +31,20 @@ use files::{Files, is_matrix};
 pub(crate) use files::{parse_toml, read_file};
 
 /// The sections and keys at the top of a scenario.
-pub(crate) const SECTIONS: [&str; 10] =
-    ["name", "description", "fabric", "profile", "switch", "workload", "faults", "run", "sweep", "expect"];
+pub(crate) const SECTIONS: [&str; 12] = [
+    "name",
+    "description",
+    "fabric",
+    "servers",
+    "profile",
+    "switch",
+    "workload",
+    "job",
+    "faults",
+    "run",
+    "sweep",
+    "expect",
+];
 
 /// A scenario as written.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@
 >>> len(result.flows["fct_us"])
 8
 
-What the keys of a scenario mean is in `docs/scenario.md` of the repository; the numbers are those of the command line,
-digest by digest.
+`docs/scenario.md` of the repository explains the keys of a scenario. The results are those of the command line, with
+equal digests.
 """
 
 from ._lab import __version__

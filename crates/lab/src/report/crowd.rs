@@ -3,7 +3,7 @@
 use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Execution, Experiment};
-use strandway_collective::{Group, Multicast};
+use strandway_collective::{Group, Multicast, Pipe};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Slow, Tally};
 use strandway_switch::Plan;
@@ -23,6 +23,8 @@ enum Of<'a> {
     Group(&'a Group),
     /// One message per rank: the data that it gathers or receives.
     Multicast(&'a Multicast),
+    /// Messages between two ranks of a job.
+    Pipe(&'a Pipe),
     /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
@@ -41,6 +43,10 @@ impl<'a> Crowd<'a> {
                 Execution::Multicast(multicast) => {
                     let multicast = &experiment.multicasts[multicast];
                     (u64::from(multicast.ranks.count()), multicast.heard(), Of::Multicast(multicast))
+                }
+                Execution::Pipe(pipe) => {
+                    let pipe = &experiment.pipes[pipe];
+                    (pipe.messages(), pipe.bytes.saturating_mul(pipe.count.into()), Of::Pipe(pipe))
                 }
                 Execution::InNetwork(job) => {
                     let job = experiment.aggregation.as_ref()?.plans.get(job)?;
@@ -105,6 +111,7 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
             let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
             (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
         }
+        Of::Pipe(pipe) => (format!("host{}->host{}", pipe.from.0, pipe.to.0), pipe.bytes / u64::from(pipe.pieces)),
         Of::InNetwork(job) => {
             let worker = slow.message.checked_sub(job.first_message)?;
             let host = job.job.workers().get(worker as usize)?;

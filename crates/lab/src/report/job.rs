@@ -1,12 +1,14 @@
 //! Training jobs: the time of iterations, and how the time of ranks is divided.
 
+use super::parts::{self, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
-use crate::plan::{CollectivePlan, Experiment, JobPlan};
+use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
 use serde::Serialize;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
+use strandway_fabric::tally::Histogram;
 use strandway_proto::RankTimes;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -14,7 +16,10 @@ use strandway_proto::units::{Bytes, Span, Time};
 const TIMELINE_MAX: usize = 2000;
 
 /// Column heads of the table of jobs.
-pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "bubble"];
+pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "not computing"];
+
+/// Columns of a table of where iterations went.
+pub(crate) const PARTS_HEAD: [&str; 3] = ["where the iteration went", "mean of ranks", "share"];
 
 /// Column heads of the table of the jobs' collectives.
 pub(crate) const OPERATIONS_HEAD: [&str; 6] =
@@ -47,6 +52,15 @@ pub struct JobFacts {
     pub bubble: f64,
     /// The waiting time of ranks, by the kind of step that they waited for.
     pub exposed: Vec<ExposedFacts>,
+    /// Where an iteration went: computation, exposed communication by group, bubbles and waiting; shares add up to 1.
+    pub parts: Vec<PartFacts>,
+    /// Model floating-point utilisation: what the model needs per iteration over what GPUs do at their peak; absent where no model is
+    /// known.
+    pub mfu: Option<f64>,
+    /// Tokens per second of all ranks together; likewise.
+    pub tokens_per_second: Option<f64>,
+    /// How many times longer an iteration takes than with the job alone on the fabric; absent unless asked for.
+    pub slowdown: Option<f64>,
     /// Its collectives by kind.
     pub operations: Vec<OperationFacts>,
     /// The steps of the last iteration, at the rank that ended last; empty if there were too many steps to record.
@@ -104,13 +118,17 @@ pub struct TimelineFacts {
     pub until_us: f64,
 }
 
-/// All jobs of a run.
-pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<JobFacts> {
+/// All jobs of a run; `alone` has the time of each one's iterations without the others, if that was asked for.
+pub(super) fn facts(experiment: &Experiment, measured: &Measurements, alone: &[Option<f64>]) -> Vec<JobFacts> {
     let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
         let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
         one(experiment, measured, plan, job, &ranks)
     };
-    experiment.jobs.iter().zip(&experiment.scripted).map(of).collect()
+    let mut jobs: Vec<JobFacts> = experiment.jobs.iter().zip(&experiment.scripted).map(of).collect();
+    for (job, alone) in jobs.iter_mut().zip(alone) {
+        job.slowdown = job.iteration_us.zip(*alone).map(|(beside, alone)| beside / alone);
+    }
+    jobs
 }
 
 fn one(
@@ -137,6 +155,8 @@ fn one(
     let all = computed + all_waited;
     let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
     let per = f64::from(ended.max(1)) * ranks.len().max(1) as f64;
+    let iteration_us = (!lengths.is_empty()).then(|| lengths.iter().sum::<f64>() / lengths.len() as f64);
+    let seconds = iteration_us.filter(|_| plan.flops > 0.0).map(|us| us / 1e6);
     let exposed = kinds.iter().enumerate().filter(|(kind, _)| waited(*kind) > 0.0);
     JobFacts {
         name: plan.name.clone(),
@@ -144,7 +164,11 @@ fn one(
         iterations,
         iterations_ended: ended,
         time_us: begun.zip(ends.last().filter(|_| ended == iterations)).map(|(begin, end)| end.since(begin).as_us()),
-        iteration_us: (!lengths.is_empty()).then(|| lengths.iter().sum::<f64>() / lengths.len() as f64),
+        iteration_us,
+        parts: parts::facts(job, ranks, ended),
+        mfu: seconds.map(|seconds| plan.flops / plan.peak / seconds),
+        tokens_per_second: seconds.map(|seconds| plan.tokens as f64 / seconds),
+        slowdown: None,
         iteration_max_us: lengths.iter().copied().max_by(f64::total_cmp),
         bound_us: plan.bound.as_us() / f64::from(iterations.max(1)),
         computed_us: computed / per,
@@ -161,9 +185,43 @@ fn one(
     }
 }
 
+/// All messages of one kind between ranks.
+fn transfers(
+    experiment: &Experiment,
+    measured: &Measurements,
+    kind: &str,
+    plans: &[&CollectivePlan],
+) -> OperationFacts {
+    let mut completion = Histogram::default();
+    let (mut count, mut ended) = (0, 0);
+    for plan in plans {
+        count += experiment.messages_of(plan);
+        if let Some(tally) = experiment.tally_of(plan, measured) {
+            ended += tally.finished;
+            completion.merge(&tally.completion);
+        }
+    }
+    let bytes = plans.first().map_or(0, |plan| plan.bytes);
+    let mean = completion.mean().map(|ps| ps / 1e6);
+    OperationFacts {
+        name: kind.to_string(),
+        algorithm: "messages".to_string(),
+        count,
+        ended,
+        bytes,
+        time_us: mean,
+        time_max_us: completion.max().map(Span::as_us),
+        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / plans.len().max(1) as f64,
+        busbw: mean.map(|us| bytes as f64 / us / 1e3),
+    }
+}
+
 /// All collectives of one kind.
 fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, places: &[usize]) -> OperationFacts {
     let plans: Vec<&CollectivePlan> = places.iter().map(|&place| &experiment.collectives[place]).collect();
+    if plans.first().is_some_and(|plan| matches!(plan.execution, Execution::Pipe(_))) {
+        return transfers(experiment, measured, kind, &plans);
+    }
     let time = |plan: &&CollectivePlan| -> Option<Span> {
         let tally = experiment.tally_of(plan, measured)?;
         (tally.received == experiment.messages_of(plan)).then(|| Some(tally.last?.since(tally.first?))).flatten()
@@ -248,6 +306,27 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     jobs.iter().flat_map(of).collect()
 }
 
+/// The rows of a table of where iterations went.
+pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
+    let of = |job: &&JobFacts| -> Vec<[String; 3]> {
+        let told = job.parts.iter().filter_map(|part| Some((part, part.us?, part.share?)));
+        told.filter(|(_, time, _)| *time > 0.0)
+            .map(|(part, time, share)| [format!("{}: {}", job.name, part.told()), us(Some(time)), percent(share)])
+            .collect()
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// What a job of a model achieved, in words, and by how much others slowed it down.
+pub(crate) fn told(job: &JobFacts) -> Option<String> {
+    let reached = job.mfu.zip(job.tokens_per_second).map(|(mfu, tokens)| {
+        format!("{} of the GPUs' peak (MFU), {} tokens per second", percent(mfu), count(tokens.round() as u64))
+    });
+    let slowed = job.slowdown.map(|times| format!("{times:.3} times as long as alone"));
+    let all: Vec<String> = reached.into_iter().chain(slowed).collect();
+    (!all.is_empty()).then(|| format!("{}: {}", job.name, all.join("; ")))
+}
+
 /// Limit on the jobs that a terminal or a page shows. JSON has all of them.
 const SHOWN: usize = 16;
 
@@ -265,7 +344,13 @@ pub(crate) fn shown(jobs: &[JobFacts]) -> Vec<&JobFacts> {
 /// The jobs, as tables for a terminal of `width` characters.
 pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     let shown = shown(jobs);
-    let (mut first, mut second) = (Grid::default(), Grid::default());
+    let (mut first, mut second, mut third) = (Grid::default(), Grid::default(), Grid::default());
+    for head in PARTS_HEAD {
+        third.column(head, ALWAYS, head != PARTS_HEAD[0]);
+    }
+    let parts = part_rows(&shown);
+    let any = !parts.is_empty();
+    parts.into_iter().for_each(|row| third.row(row));
     for (head, rank) in HEAD.iter().zip([ALWAYS, 3, ALWAYS, 2, 1, ALWAYS]) {
         first.column(*head, rank, rank != ALWAYS || *head != "job");
     }
@@ -278,7 +363,9 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
         0 => String::new(),
         more => format!("the slowest of them; {more} more jobs are in the JSON report\n"),
     };
-    format!("{}{more}{}", first.text(width), second.text(width))
+    let parts = if any { third.text(width) } else { String::new() };
+    let more = shown.iter().filter_map(|job| told(job)).fold(more, |more, line| more + &line + "\n");
+    format!("{}{more}{parts}{}", first.text(width), second.text(width))
 }
 
 /// The streams of a timeline, in order.

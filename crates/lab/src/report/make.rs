@@ -21,6 +21,16 @@ use strandway_proto::units::{Bytes, Span, Time};
 impl Report {
     /// The report of a run that took `wall` seconds.
     pub fn new(experiment: &Experiment, measured: &Measurements, wall: f64) -> Report {
+        Report::beside(experiment, measured, wall, &[])
+    }
+
+    /// The same; `singly` has the mean time of each job's iterations with the job alone on the fabric, in microseconds.
+    pub(crate) fn beside(
+        experiment: &Experiment,
+        measured: &Measurements,
+        wall: f64,
+        singly: &[Option<f64>],
+    ) -> Report {
         let plan = &experiment.plan;
         let lives: Vec<Life> = experiment.messages.iter().map(|m| life(m, &measured.flows)).collect();
         let fct = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
@@ -145,7 +155,7 @@ impl Report {
             long_links: super::long::facts(experiment, measured),
             choices: super::choice::facts(measured),
             switch: super::aggregation::facts(experiment, measured),
-            jobs: super::job::facts(experiment, measured),
+            jobs: super::job::facts(experiment, measured, singly),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
             parameters: parameters(experiment),
@@ -153,7 +163,7 @@ impl Report {
             collectives: collectives(experiment, measured, &lives),
             why: why::why(experiment, measured),
             expect: Vec::new(),
-            faults: experiment.faults.iter().map(fault).collect(),
+            faults: experiment.faults.iter().map(|note| fault(note, measured)).collect(),
             notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
@@ -163,12 +173,15 @@ impl Report {
     }
 }
 
-fn fault(note: &FaultNote) -> FaultFacts {
+fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
+    let lost = note.links.iter().filter_map(|link| measured.links.get(link.0 as usize)).map(|link| link.lost_data_last);
+    let last = lost.filter(|&at| at > note.from && at <= note.until).max();
     FaultFacts {
         what: note.what.clone(),
         from_us: note.from.as_us(),
         until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
-        links: note.links as u64,
+        links: note.links.len() as u64,
+        avoided_after_us: last.map(|at| at.since(note.from).as_us()),
     }
 }
 

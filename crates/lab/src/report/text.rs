@@ -87,7 +87,11 @@ pub(crate) fn faults(report: &Report) -> String {
         (from, None) => format!("from {}", us(Some(from))),
         (from, until) => format!("from {} to {}", us(Some(from)), us(until)),
     };
-    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}", f.what, when(f))).collect();
+    let avoided = |f: &FaultFacts| match f.avoided_after_us {
+        Some(after) => format!(", last data packet lost {} later", us(Some(after))),
+        None => String::new(),
+    };
+    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}{}", f.what, when(f), avoided(f))).collect();
     let (shown, more) = all.split_at(all.len().min(6));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
     format!("{}{more}", shown.join("; "))

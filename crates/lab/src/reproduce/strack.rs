@@ -57,6 +57,7 @@ fn table() -> Table {
     alone(&mut table);
     ratios(&mut table);
     headline(&mut table);
+    one_cell(&mut table);
     permutation_table(&mut table);
     cores(&mut table);
     incasts(&mut table);
@@ -78,11 +79,11 @@ fn alone(table: &mut Table) {
 /// RoCEv2 with only PFC, divided by a spraying transport.
 fn ratios(table: &mut Table) {
     let reference = [
-        (128, 8, [Some(200.8), Some(97.7), Some(55.5), Some(59.5), Some(3.6)]),
-        (512, 16, [Some(244.3), Some(110.8), Some(55.8), Some(60.6), Some(4.4)]),
-        (2048, 32, [Some(271.2), Some(115.8), Some(55.9), None, Some(4.9)]),
+        (128, 8, [Some(200.8), Some(97.7), Some(55.5), Some(59.5), Some(3.6)], [Some(171.5), Some(100.0)]),
+        (512, 16, [Some(244.3), Some(110.8), Some(55.8), Some(60.6), Some(4.4)], [Some(207.2), Some(104.6)]),
+        (2048, 32, [Some(271.2), Some(115.8), Some(55.9), None, Some(4.9)], [None, None]),
     ];
-    for (hosts, per_leaf, [pfc, pfc_mean, bitmap, oblivious, ratio]) in reference {
+    for (hosts, per_leaf, [pfc, pfc_mean, bitmap, oblivious, ratio], [flowlet, flowlet_mean]) in reference {
         table.section(format!("Permutation of 2 MB, {hosts} hosts, {per_leaf} per leaf, {per_leaf} spines"));
         let cell = full_bisection(Cell::new(PERMUTATION), hosts, per_leaf);
         let pfc_only = full_bisection(Cell::new(PFC_ONLY).set("profile.transport.header", 54), hosts, per_leaf);
@@ -96,6 +97,12 @@ fn ratios(table: &mut Table) {
         table.row(near(slowest(id("pfc"), "RoCEv2, PFC only", &pfc_only), pfc).note(one));
         let mean = RowSpec::new(id("pfc.mean"), "RoCEv2, PFC only, mean flow", "us", Value::mean(&pfc_only));
         table.row(within(mean, pfc_mean, MEAN).note(one));
+        let sticky = pfc_only.clone().set("fabric.routing", "flowlet");
+        let what = "RoCEv2, PFC only, switches choose uplinks by flowlet";
+        let note = "why is open: the same gap, probability and steps; ours is faster";
+        table.row(near(slowest(id("pfc-flowlet"), what, &sticky), flowlet).note(note));
+        let mean = RowSpec::new(id("pfc-flowlet.mean"), format!("{what}, mean flow"), "us", Value::mean(&sticky));
+        table.row(within(mean, flowlet_mean, MEAN).note(note));
         let roce = ROCE.on(&cell);
         table.row(slowest(id("roce"), ROCE.name, &roce));
         let no_trim = if hosts == 2048 { "the reference does not trim and has 128 paths" } else { "" };
@@ -151,6 +158,52 @@ fn headline(table: &mut Table) {
     table.row(row.at_least(6.0, Source::Published, 0.0));
     let row = RowSpec::new("h1/best-8192", format!("{what} 8,192 hosts"), "", best(8192));
     table.row(row.at_least(6.0, Source::Published, 0.0).full());
+}
+
+/// The headline's cell that comes nearest to the published one, with every rival that the claim may mean.
+fn one_cell(table: &mut Table) {
+    for (hosts, per_leaf, seeds) in [(2048, 32, 5), (8192, 64, 2)] {
+        table.section(format!("The headline in one cell: {hosts} hosts, one queue pair, by rival"));
+        let cell = full_bisection(Cell::new(PERMUTATION), hosts, per_leaf).seeds(seeds);
+        let pfc_only =
+            full_bisection(Cell::new(PFC_ONLY).set("profile.transport.header", 54), hosts, per_leaf).seeds(seeds);
+        let aggressive = [
+            ("profile.dcqcn.additive", "0.05"),
+            ("profile.dcqcn.hyper", "0.1"),
+            ("fabric.ecn_low", "50 packets"),
+            ("fabric.ecn_high", "50 packets"),
+        ];
+        let dcqcn = ROCE.on(&cell);
+        let htsim = aggressive.iter().fold(dcqcn.clone(), |cell, (key, value)| cell.set(key, value));
+        let rivals = [
+            ("dcqcn", "DCQCN with the paper's constants, scaled with the rate, and PFC", dcqcn.clone()),
+            ("dcqcn-htsim", "DCQCN with htsim's increases and its marking from 50 packets on, and PFC", htsim),
+            ("pfc", "PFC alone", pfc_only.clone()),
+            (
+                "dcqcn-flowlet",
+                "DCQCN and PFC, switches choose uplinks by flowlet",
+                dcqcn.set("fabric.routing", "flowlet"),
+            ),
+            ("pfc-flowlet", "PFC alone, switches choose uplinks by flowlet", pfc_only.set("fabric.routing", "flowlet")),
+            (
+                "nscc-adaptive",
+                "NSCC, switches choose uplinks by packet",
+                OBLIVIOUS.on(&cell).set("fabric.routing", "adaptive"),
+            ),
+        ];
+        let strack = STRACK.on(&cell);
+        for (id, what, rival) in rivals {
+            let value = Value::slowest(&rival).over(Value::slowest(&strack));
+            let row = RowSpec::new(
+                format!("h1/one-cell/{hosts}/{id}"),
+                format!("{what}, over STrack, slowest flow"),
+                "",
+                value,
+            );
+            let row = if id == "dcqcn" { row.at_least(6.0, Source::Published, 0.0) } else { row };
+            table.row(if hosts == 8192 { row.full() } else { row });
+        }
+    }
 }
 
 /// A run of the UEC simulator with two results: of 30 July 2024, and of 2 August 2024 after a fix of its windows

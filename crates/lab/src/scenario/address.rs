@@ -9,7 +9,7 @@ use crate::reader::show;
 use toml::{Table, Value};
 
 /// Sections that may be lists.
-const LISTS: [&str; 2] = ["workload", "faults"];
+const LISTS: [&str; 3] = ["workload", "job", "faults"];
 
 /// Sets the key at `address` of a scenario to a TOML value.
 ///

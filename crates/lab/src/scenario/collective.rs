@@ -48,6 +48,8 @@ pub enum Execution {
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
+    /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
+    Pipe(usize),
     /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }
@@ -170,7 +172,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
 }
 
 /// The hosts in a file with one number per line, and the line of each. `#` starts a comment.
-fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
+pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
     let mut list = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let entry = line.split('#').next().unwrap_or_default().trim();

@@ -145,6 +145,10 @@ pub(crate) fn read(
     };
     section.finish_knowing(&KEYS);
     let topology = topology?;
+    if routing.is_adaptive() && kind == "sites" {
+        let what = "does not work over long links: a leaf has one uplink per pair of sites and bundle, and paths are chosen by entropy";
+        sink.add("fabric.routing", format!("\"{}\"", routing.name()), what, "choose \"hashed\"");
+    }
     if routing == Routing::Source {
         let by =
             wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
@@ -167,7 +171,7 @@ fn segments_fit(sink: &Sink, topology: &Topology, wanted: &str) {
     for (what, count, most) in counts {
         if count > most {
             let said = format!("{count} {what} do not fit a micro segment, which can distinguish {most}");
-            let remedy = "make the fabric smaller, or choose \"hashed\" or \"direct\"";
+            let remedy = "make the fabric smaller, or choose \"hashed\", \"direct\" or \"adaptive\"";
             sink.add("fabric.routing", format!("\"source\"{wanted}"), said, remedy);
         }
     }
@@ -258,6 +262,7 @@ impl Fabric {
             ecn,
             pfc,
             shared,
+            adaptive_queue: queue,
         };
         let nic = Rate(rate.0 * u64::from(self.topology.planes()));
         (settings, Derived { base_rtt, bdp, rate: nic, packet, queue })

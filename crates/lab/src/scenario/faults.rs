@@ -6,6 +6,7 @@ use strandway_fabric::Topology;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::quantity;
+use strandway_fabric::topology::LinkId;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
 use toml::{Table, Value};
@@ -22,8 +23,8 @@ pub struct FaultNote {
     pub from: Time,
     /// When it ends; [`Time::NEVER`] if it lasts for the whole run.
     pub until: Time,
-    /// Number of directed links with the fault.
-    pub links: usize,
+    /// The directed links with the fault.
+    pub links: Vec<LinkId>,
 }
 
 /// All faults of a scenario: for the simulator and for reports.
@@ -112,7 +113,7 @@ fn fault(
         section.finish_knowing(&KEYS);
         return (Vec::new(), None);
     }
-    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.len() });
+    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.clone() });
     let mut plans = Vec::new();
     let mut add = |kind, from, until| {
         if let Some(links) = &links {

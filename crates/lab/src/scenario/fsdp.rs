@@ -16,7 +16,7 @@ use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
 /// Limit on the steps of one rank's script: ours.
-const STEPS_MAX: u64 = 1 << 20;
+pub(super) const STEPS_MAX: u64 = 1 << 20;
 
 /// Step times are recorded if ranks times steps is at most this number. Ours: 24 B each, so about 24 MB.
 const KEPT_MAX: u64 = 1 << 20;
@@ -89,7 +89,7 @@ pub(super) fn read(section: &Section<'_>) -> Written {
 }
 
 /// The facts about a job that a report needs, besides its script.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -97,6 +97,14 @@ pub struct JobPlan {
     pub operations: Vec<(String, Vec<usize>)>,
     /// Lower bound of the job's time: the time of its computation, or of the traffic of one NIC.
     pub bound: Span,
+    /// About how long it takes if nothing of it overlaps.
+    pub longest: Span,
+    /// Floating-point operations that the model needs per iteration and GPU; 0 if nothing is known of a model.
+    pub flops: f64,
+    /// What a GPU does at its peak, operations per second.
+    pub peak: f64,
+    /// Tokens of an iteration.
+    pub tokens: u64,
 }
 
 /// Appends steps to a script and returns their indices.
@@ -190,7 +198,7 @@ impl Maker<'_> {
             return self.complain("size", Bytes(parameters.min(gradients)), what, "write more, or fewer layers");
         }
         let script = script(written);
-        let mut plan = JobPlan { name: name.clone(), operations: Vec::new(), bound: Span::ZERO };
+        let mut plan = JobPlan { name: name.clone(), ..JobPlan::default() };
         let mut all: Vec<Vec<Operation>> = vec![Vec::new(); ranks as usize];
         let (mut gathering, mut scattering) = (Shared::default(), Shared::default());
         for (kind, layer) in operations(&script) {
@@ -224,6 +232,8 @@ impl Maker<'_> {
             }
         }
         plan.bound = self.least(written, &plan, &script);
+        let compute = script.computation().scaled(1.0 + written.stragglers + 4.0 * written.noise);
+        plan.longest = Span(compute.0.saturating_add(plan.bound.0.saturating_mul(2)));
         let number = self.traffic.jobs.len() as u32;
         let start = self.moment(self.workload.common.start);
         self.traffic.jobs.push(plan);
@@ -238,8 +248,14 @@ impl Maker<'_> {
             stragglers: written.stragglers,
             noise: written.noise,
             seed: self.context.seed,
+            teams: Vec::new(),
+            locals: Vec::new(),
+            seats: Vec::new(),
+            signal_latency: Span::ZERO,
             // Set when all workloads are known.
             first_message: 0,
+            first_word: 0,
+            first_order: 0,
         });
     }
 
@@ -405,10 +421,8 @@ struct Shared {
 /// The sum of the lower bounds of all jobs.
 pub(crate) fn longest(jobs: &[JobPlan], scripted: &[ScriptedJob]) -> u64 {
     let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
-        let compute = job.scripts.iter().map(Script::computation).max().unwrap_or(Span::ZERO);
-        let sent = plan.bound.0.saturating_mul(2);
         let start = if job.start == Time::NEVER { 0 } else { job.start.0 };
-        start.saturating_add(compute.scaled(1.0 + job.stragglers + 4.0 * job.noise).0).saturating_add(sent)
+        start.saturating_add(plan.longest.0)
     };
     jobs.iter().zip(scripted).map(of).max().unwrap_or(0)
 }

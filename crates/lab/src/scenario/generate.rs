@@ -5,6 +5,7 @@
 
 use super::collective::{CollectivePlan, Execution};
 use super::fsdp::JobPlan;
+use super::servers::Servers;
 use super::switch::{self, Spec, Switch};
 use super::workload::{Common, FLOWS_MAX, Kind, Pick, Workload, Written, arrivals};
 use crate::import::htsim::{Matrix, MatrixStart};
@@ -12,7 +13,7 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, ScriptedJob};
+use strandway_collective::{FlowTable, Group, Multicast, Pipe, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_proto::path::PathConfig;
@@ -54,8 +55,14 @@ pub(crate) struct Traffic {
     /// Training jobs with scripts: the facts for reports, and the jobs for the run.
     pub(crate) jobs: Vec<JobPlan>,
     pub(crate) scripted: Vec<ScriptedJob>,
+    /// Messages that their ranks send each other.
+    pub(crate) pipes: Vec<Pipe>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
+    /// Servers that jobs have taken.
+    pub(crate) taken: Vec<u32>,
+    /// What readers of results need to know of jobs.
+    pub(crate) notes: Vec<String>,
     /// Profiles; the first one is the profile of the run.
     pub(crate) profiles: Vec<Arc<Profile>>,
 }
@@ -81,6 +88,8 @@ pub(crate) struct Context<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) rate: Rate,
     pub(crate) seed: u64,
+    /// Which GPUs share a server.
+    pub(crate) servers: &'a Servers,
     /// The settings of `[switch]`.
     pub(crate) switch: &'a Switch,
     /// True: every message has an entry, however many there are.
@@ -130,12 +139,20 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
                 traffic.multicasts[multicast].first_message = next;
                 next += traffic.multicasts[multicast].ranks.count();
             }
+            Execution::Pipe(pipe) => {
+                traffic.pipes[pipe].first_message = next;
+                next += traffic.pipes[pipe].messages() as u32;
+            }
             Execution::Flows | Execution::InNetwork(_) => {}
         }
     }
+    let (first_order, mut word) = (FlowTable::orders_of(traffic.flows.len()), 0);
     for job in &mut traffic.scripted {
         job.first_message = next;
         next += job.hosts.len() as u32;
+        job.first_order = first_order;
+        job.first_word = word;
+        word += job.locals.len() as u32;
     }
     traffic.aggregation = switch::assemble(context, &traffic, &mut next);
     // Likewise, channels that open at first use are numbered after the connections of the plan.
@@ -184,6 +201,7 @@ impl Maker<'_> {
             Kind::Incast { destination, senders, pick } => self.star(*destination, *senders, *pick, hosts, true),
             Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
             Kind::Collective(written) => self.collectives(written, common.hosts),
+            Kind::Job(written) => self.job(written),
             Kind::Poisson { .. } => self.poisson(hosts),
             Kind::Matrix { matrix, file, .. } => self.matrix(matrix, file),
             Kind::Flows(flows) => self.written(flows),
@@ -458,6 +476,12 @@ impl Traffic {
             }
             if let Start::At(at) = flow.start {
                 last = last.max(at);
+            }
+        }
+        for pipe in &self.pipes {
+            for (host, way) in [(pipe.from, 0), (pipe.to, 1)] {
+                let sum = &mut bytes[host.0 as usize][way];
+                *sum = sum.saturating_add(pipe.bytes.saturating_mul(pipe.count.into()));
             }
         }
         for plan in &self.collectives {

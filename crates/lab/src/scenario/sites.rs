@@ -228,7 +228,7 @@ fn losses(topology: &Topology, shape: SitesShape, each: &[Written], first: &[u32
             what: format!("site{first}{arrow}site{} {}", a + b - first, super::faults::loses(probability, burst)),
             from: Time::ZERO,
             until: Time::NEVER,
-            links: links.len(),
+            links: links.clone(),
         });
         faults.plans.push(FaultPlan {
             links,

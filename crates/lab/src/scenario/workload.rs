@@ -2,6 +2,7 @@
 //! `generate.rs` makes flows.
 
 use super::collective;
+use super::job;
 use super::profile;
 use super::sizes::{self, Sizes};
 use crate::import::htsim::{Matrix, StartUnit, parse_cm_in};
@@ -127,6 +128,7 @@ pub(crate) enum Kind {
     Incast { destination: u32, senders: Option<u32>, pick: Pick },
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
     Collective(Box<collective::Written>),
+    Job(Box<job::Written>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
     Matrix { matrix: Matrix, file: String, unit: StartUnit },
     Flows(Vec<Written>),
@@ -145,46 +147,97 @@ pub(crate) struct Written {
 
 /// Reads all workloads; a wrong one is `None`.
 pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
-    match scenario.table.get("workload") {
+    let jobs = scenario.table.contains_key("job");
+    let mut all = match scenario.table.get("workload") {
+        None if jobs => Vec::new(),
         None => vec![one(sink, scenario, "workload".into(), None)],
-        Some(Value::Table(table)) => vec![one(sink, scenario, "workload".into(), Some(table))],
-        Some(Value::Array(items)) if !items.is_empty() && items.len() <= 1000 => items
+        Some(written) => each(sink, "workload", written, |name, table| one(sink, scenario, name, Some(table))),
+    };
+    if let Some(written) = scenario.table.get("job") {
+        all.extend(each(sink, "job", written, |name, table| one_job(sink, scenario, name, table)));
+    }
+    all
+}
+
+/// A section that may be a list of tables.
+fn each(
+    sink: &Sink,
+    section: &str,
+    written: &Value,
+    read: impl Fn(String, &Table) -> Option<Workload>,
+) -> Vec<Option<Workload>> {
+    match written {
+        Value::Table(table) => vec![read(section.to_string(), table)],
+        Value::Array(items) if !items.is_empty() && items.len() <= 1000 => items
             .iter()
             .enumerate()
             .map(|(i, item)| match item {
-                Value::Table(table) => one(sink, scenario, format!("workload[{i}]"), Some(table)),
+                Value::Table(table) => read(format!("{section}[{i}]"), table),
                 other => {
-                    sink.add(&format!("workload[{i}]"), show(other), "must be a table", "write [[workload]]");
+                    let remedy = format!("write [[{section}]]");
+                    sink.add(&format!("{section}[{i}]"), show(other), "must be a table", remedy);
                     None
                 }
             })
             .collect(),
-        Some(other) => {
-            sink.add("workload", show(other), "must be a table", "write a section [workload]");
+        other => {
+            sink.add(section, show(other), "must be a table", format!("write a section [{section}]"));
             vec![None]
         }
     }
 }
 
-fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) -> Option<Workload> {
-    let section = Section::new(sink, name.clone(), table);
-    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { "permutation" };
-    section.raw("kind");
-    let class = section.text("name").unwrap_or_else(|| kind.to_string());
+/// A training job of a model.
+fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), Some(table));
+    let class = class(&section, "job");
+    let before = sink.count();
+    let common = Common {
+        size: Bytes::ZERO,
+        start: section.span("start").unwrap_or(Span::ZERO),
+        jitter: Span::ZERO,
+        messages: 1,
+        gap: Span::ZERO,
+        connections: section.count("connections", 1, 256).unwrap_or(1) as u32,
+        hosts: None,
+    };
+    let written = job::read(&section, scenario);
+    let profile = own_profile(&section);
+    section.finish_knowing(&job::KEYS);
+    let kind = Kind::Job(Box::new(written?));
+    (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
+}
+
+/// What reports call a workload.
+fn class(section: &Section<'_>, default: &str) -> String {
+    let class = section.text("name").unwrap_or_else(|| default.to_string());
     if class.contains('.') || class.is_empty() {
         section.wrong("name", "must be a name without a point", "reports address it as classes.NAME");
     }
-    let before = sink.count();
-    let common = common(&section, kind);
-    let kind = kind_of(&section, scenario, kind, &common);
-    let profile = section.text("profile").and_then(|name| match profile::named(&name) {
+    class
+}
+
+/// A profile that is not the run's.
+fn own_profile(section: &Section<'_>) -> Option<Profile> {
+    section.text("profile").and_then(|name| match profile::named(&name) {
         Ok(profile) => Some(profile),
         Err(said) => {
             let remedy = format!("`strandway explain` lists them all: {}", Profile::NAMES.join(", "));
             section.wrong("profile", said, remedy);
             None
         }
-    });
+    })
+}
+
+fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), table);
+    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { "permutation" };
+    section.raw("kind");
+    let class = class(&section, kind);
+    let before = sink.count();
+    let common = common(&section, kind);
+    let kind = kind_of(&section, scenario, kind, &common);
+    let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
     section.finish_knowing(&KEYS);
     (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })

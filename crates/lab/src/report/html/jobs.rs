@@ -4,7 +4,9 @@ use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
 use super::{figure, table, time_unit};
 use crate::report::JobFacts;
-use crate::report::job::{HEAD, OPERATIONS_HEAD, computes, operation_rows, rows, shown, streams};
+use crate::report::job::{
+    HEAD, OPERATIONS_HEAD, PARTS_HEAD, computes, operation_rows, part_rows, rows, shown, streams, told,
+};
 use crate::report::text::{percent, us};
 use std::fmt::Write;
 
@@ -17,23 +19,36 @@ pub(super) fn section(jobs: &[JobFacts]) -> String {
         return String::new();
     }
     let shown = shown(jobs);
-    let cells = |rows: Vec<[String; 6]>| -> Vec<Vec<String>> {
-        let cell = |text: &String| escape(&text.replace(' ', "\u{a0}"));
-        rows.iter().map(|row| row.iter().map(cell).collect()).collect()
-    };
     let mut out = String::from("<h2>Training jobs</h2>\n");
     out.push_str("<div class=\"charts one\">\n");
-    out.push_str(&table(&HEAD, &cells(rows(&shown))));
-    out.push_str(&table(&OPERATIONS_HEAD, &cells(operation_rows(&shown))));
+    out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
+    let parts = part_rows(&shown);
+    if !parts.is_empty() {
+        out.push_str(&table(&PARTS_HEAD, &cells_of(parts)));
+    }
+    out.push_str(&table(&OPERATIONS_HEAD, &cells_of(operation_rows(&shown))));
     let drawn = shown.into_iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
     drawn.for_each(|job| out.push_str(&picture(job)));
     out.push_str("</div>\n");
     out
 }
 
+fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
+    let cell = |text: &String| escape(&text.replace(' ', "\u{a0}"));
+    rows.iter().map(|row| row.iter().map(cell).collect()).collect()
+}
+
 /// The finding for a run of one job, in a sentence.
 pub(super) fn finding(job: &JobFacts) -> Option<String> {
     let iteration = us(Some(job.iteration_us?));
+    if let Some(reached) = told(job) {
+        let parts = job.parts.iter().filter_map(|part| Some((part.told(), part.share?)));
+        let parts = parts.filter(|(_, share)| *share > 0.0005);
+        let parts: Vec<String> = parts.map(|(name, share)| format!("{name} {}", percent(share))).collect();
+        let sentence =
+            format!("An iteration took {iteration} among {} GPUs: {}. {reached}.", job.ranks, parts.join(", "));
+        return Some(bound_together(&sentence));
+    }
     let waits: Vec<String> = job.exposed.iter().map(|e| format!("{} {}", e.name, us(Some(e.us)))).collect();
     let waits = if waits.is_empty() { String::new() } else { format!(": {}", waits.join(", ")) };
     let sentence = format!(
@@ -42,7 +57,12 @@ pub(super) fn finding(job: &JobFacts) -> Option<String> {
         percent(job.bubble),
         us(Some(job.bound_us)),
     );
-    Some(sentence.replace(" us", "\u{a0}us").replace(" ms", "\u{a0}ms").replace(" %", "\u{a0}%"))
+    Some(bound_together(&sentence))
+}
+
+/// Numbers stay with their units.
+fn bound_together(sentence: &str) -> String {
+    sentence.replace(" us", "\u{a0}us").replace(" ms", "\u{a0}ms").replace(" %", "\u{a0}%")
 }
 
 /// The steps of one rank's last iteration, one lane per stream.

@@ -101,7 +101,13 @@ mod tests {
 
     #[test]
     fn faults_that_come_or_go_are_marked() {
-        let fault = |what: &str, from_us, until_us| FaultFacts { what: what.into(), from_us, until_us, links: 1 };
+        let fault = |what: &str, from_us, until_us| FaultFacts {
+            what: what.into(),
+            from_us,
+            until_us,
+            links: 1,
+            avoided_after_us: None,
+        };
         let faults = [
             fault("leaf0 - spine3 slow", 0.0, None),
             fault("plane 2 down", 20.0, Some(60.0)),
