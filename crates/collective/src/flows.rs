@@ -118,7 +118,7 @@ impl<'a> FlowTable<'a> {
         FlowTable::orders_of(plan.flows.len()) + ORDERS
     }
 
-    /// Signals of so many flows have an order below this. Those of servers are behind them.
+    /// Upper limit of the orders of signals of `flows` flows. Signals of servers have higher orders.
     pub fn orders_of(flows: usize) -> u32 {
         3 * flows as u32
     }

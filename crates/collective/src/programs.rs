@@ -30,7 +30,7 @@ pub enum AnyApplication<'a> {
     Actor(Box<Actor<'a>>),
     /// One end of a message of a job.
     Transfer(Transfer<'a>),
-    /// What a rank of a job does inside its server.
+    /// A rank of an operation inside a server.
     Inside(Box<Inside<'a>>),
     /// Several programs on one host. The event of a message goes to the program that owns the message; every other
     /// event goes to all programs.

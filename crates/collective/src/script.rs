@@ -170,9 +170,9 @@ pub enum Operation {
     },
     /// Exchanges data with the ranks of its server, and may take part in a collective of messages meanwhile.
     Inside {
-        /// A place in [`ScriptedJob::locals`].
+        /// An index into [`ScriptedJob::locals`].
         local: u32,
-        /// A collective's place among the run's [`Group`](crate::Group)s, and the rank in it.
+        /// The index of a collective among the run's [`Group`](crate::Group)s, and the rank in it.
         messages: Option<(u32, u32)>,
     },
 }
@@ -203,15 +203,15 @@ pub struct ScriptedJob {
     pub hosts: Vec<HostId>,
     /// The operations of each rank. Steps name them by index.
     pub operations: Vec<Vec<Operation>>,
-    /// Ranks that share a server, and what they do inside it.
+    /// Ranks that share a server and exchange data inside it.
     pub teams: Vec<Team>,
-    /// What teams do.
+    /// The operations of teams.
     pub locals: Vec<Local>,
-    /// The GPU of each rank, as its server counts them; empty where there are no teams.
+    /// The GPU of each rank, by its number in the server; empty if there are no teams.
     pub seats: Vec<u16>,
-    /// How long a signal between ranks of a server takes: at least the shortest latency of the fabric's links.
+    /// Latency of a signal between ranks of a server: at least the shortest latency of the fabric's links.
     pub signal_latency: Span,
-    /// What the first of `locals` is called in signals; others follow. Unique in the run.
+    /// The word of the first of `locals` in signals; the others have the next words. Unique in the run.
     pub first_word: u32,
     /// The order of signals of seat 0 ([`Action::Signal`](strandway_proto::application::Action::Signal)).
     pub first_order: u32,

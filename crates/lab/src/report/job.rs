@@ -18,7 +18,7 @@ const TIMELINE_MAX: usize = 2000;
 /// Column heads of the table of jobs.
 pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "not computing"];
 
-/// Columns of a table of where iterations went.
+/// Column heads of the table of the parts of an iteration.
 pub(crate) const PARTS_HEAD: [&str; 3] = ["where the iteration went", "mean of ranks", "share"];
 
 /// Column heads of the table of the jobs' collectives.
@@ -52,14 +52,15 @@ pub struct JobFacts {
     pub bubble: f64,
     /// The waiting time of ranks, by the kind of step that they waited for.
     pub exposed: Vec<ExposedFacts>,
-    /// Where an iteration went: computation, exposed communication by group, bubbles and waiting; shares add up to 1.
+    /// The parts of an iteration's time: computation, exposed communication by group, bubbles and waiting. Shares add
+    /// up to 1.
     pub parts: Vec<PartFacts>,
-    /// Model floating-point utilisation: what the model needs per iteration over what GPUs do at their peak; absent where no model is
-    /// known.
+    /// Model FLOPs utilisation: the floating-point operations that the model needs per iteration, divided by those that
+    /// the GPUs could do at their peak; absent if the model is not known.
     pub mfu: Option<f64>,
-    /// Tokens per second of all ranks together; likewise.
+    /// Tokens per second of all ranks together; absent if the model is not known.
     pub tokens_per_second: Option<f64>,
-    /// How many times longer an iteration takes than with the job alone on the fabric; absent unless asked for.
+    /// Time of an iteration divided by its time with only this job on the fabric; absent unless requested.
     pub slowdown: Option<f64>,
     /// Its collectives by kind.
     pub operations: Vec<OperationFacts>,
@@ -118,7 +119,7 @@ pub struct TimelineFacts {
     pub until_us: f64,
 }
 
-/// All jobs of a run; `alone` has the time of each one's iterations without the others, if that was asked for.
+/// All jobs of a run. `alone` has the time of each job's iterations when it runs alone, if that was requested.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements, alone: &[Option<f64>]) -> Vec<JobFacts> {
     let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
         let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
@@ -306,7 +307,7 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     jobs.iter().flat_map(of).collect()
 }
 
-/// The rows of a table of where iterations went.
+/// The rows of the table of the parts of an iteration.
 pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     let of = |job: &&JobFacts| -> Vec<[String; 3]> {
         let told = job.parts.iter().filter_map(|part| Some((part, part.us?, part.share?)));
@@ -317,7 +318,7 @@ pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     jobs.iter().flat_map(of).collect()
 }
 
-/// What a job of a model achieved, in words, and by how much others slowed it down.
+/// A sentence about the results of a job with a model, with its slowdown by other jobs.
 pub(crate) fn told(job: &JobFacts) -> Option<String> {
     let reached = job.mfu.zip(job.tokens_per_second).map(|(mfu, tokens)| {
         format!("{} of the GPUs' peak (MFU), {} tokens per second", percent(mfu), count(tokens.round() as u64))

@@ -23,7 +23,7 @@ pub struct PartFacts {
 }
 
 impl PartFacts {
-    /// What a table calls it.
+    /// Its name in tables.
     pub(crate) fn told(&self) -> String {
         match self.name.as_str() {
             "compute" => "computing".to_string(),

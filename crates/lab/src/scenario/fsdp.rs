@@ -101,7 +101,7 @@ pub struct JobPlan {
     pub longest: Span,
     /// Floating-point operations that the model needs per iteration and GPU; 0 if nothing is known of a model.
     pub flops: f64,
-    /// What a GPU does at its peak, operations per second.
+    /// Peak rate of a GPU, floating-point operations per second.
     pub peak: f64,
     /// Tokens of an iteration.
     pub tokens: u64,

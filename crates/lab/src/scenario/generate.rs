@@ -61,7 +61,7 @@ pub(crate) struct Traffic {
     pub(crate) tallied: u64,
     /// Servers that jobs have taken.
     pub(crate) taken: Vec<u32>,
-    /// What readers of results need to know of jobs.
+    /// Notes about jobs for the readers of results.
     pub(crate) notes: Vec<String>,
     /// Profiles; the first one is the profile of the run.
     pub(crate) profiles: Vec<Arc<Profile>>,

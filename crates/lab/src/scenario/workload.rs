@@ -208,7 +208,7 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
 }
 
-/// What reports call a workload.
+/// The name of a workload in reports.
 fn class(section: &Section<'_>, default: &str) -> String {
     let class = section.text("name").unwrap_or_else(|| default.to_string());
     if class.contains('.') || class.is_empty() {
