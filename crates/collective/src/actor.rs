@@ -71,9 +71,11 @@ pub struct Actor<'a> {
     script: &'a Script,
     all: Operations<'a>,
     operations: &'a [Operation],
-    /// The numbers of messages of operations, in order: the first, the one behind the last, and the operation's place.
+    /// The numbers of the messages of operations, in order: the first number, the number after the last one, and the
+    /// operation's index.
     numbers: Vec<(u32, u32, u32)>,
-    /// Operations inside the server: the place among the job's, in order, and that among this rank's.
+    /// Operations inside the server, in order: the index among the job's operations inside servers, and the index among
+    /// this rank's operations.
     locals: Vec<(u32, u32)>,
     rank: u32,
     ended: Vec<bool>,
@@ -139,7 +141,7 @@ enum Concern {
     Task(u32),
     /// The number of an [`Operation::Own`].
     Own(u16),
-    /// The place of what a server's ranks do together.
+    /// The index of an operation inside a server.
     Local(u32),
 }
 
@@ -206,7 +208,7 @@ impl<'a> Actor<'a> {
         self.out.push_back(Action::Stage { message, stage });
     }
 
-    /// The place among this rank's operations of the one that this concerns.
+    /// The index, among this rank's operations, of the operation with this key.
     fn place(&self, what: Concern) -> Option<u32> {
         match what {
             Concern::Message(message) => {
@@ -461,7 +463,7 @@ impl Application for Actor<'_> {
         for part in &mut self.live {
             let Some(mut action) = part.program.poll_action(now) else { continue };
             if let Action::Signal { order, .. } = &mut action {
-                // Of the signals that reach a host at one instant, no two come from one stream of one GPU.
+                // Two signals that reach a host at the same time never come from the same stream of the same GPU.
                 let stream = part.awaited.map_or(COMPUTE, |step| self.script.steps()[step as usize].stream);
                 let seat = u32::from(self.job.seats[self.rank as usize]);
                 *order = self.job.first_order + seat * u32::from(STREAMS_MAX) + u32::from(stream);

@@ -1,7 +1,7 @@
-//! ! Operations among GPUs of one server over the links inside it (NVLink). There are no packets, only a rate and a
+//! Operations among GPUs of one server over the links inside it (NVLink). There are no packets, only a rate and a
 //! latency.
 //!
-//! ! A collective whose ranks share servers has two parts at the same time. Each rank takes part in a collective of
+//! A collective whose ranks share servers has two parts at the same time. Each rank takes part in a collective of
 //! messages with the ranks of its rail on other servers. And the ranks of a server exchange their results inside it. A
 //! rank has everything when all ranks of its server have ended their collectives of messages, and the links inside have
 //! had enough time for their bytes. Ranks of one server inform each other by signals, which take the latency of these

@@ -23,7 +23,7 @@ Two jobs on a host of its own, 512 slots, each job half of them at the most:
   head -c 32 /dev/urandom > red; head -c 32 /dev/urandom > blue             copy them to the jobs' workers
   strandway switch --listen fd00:1::9 --system atp --slots 512 --share 0.5 --job 1=red --job 2=blue
   strandway perf collective all-reduce --algorithm in-network --switch fd00:1::9 --job 2 --job-key blue ...
-What it is doing:
+To see its state:
   strandway switch status
   strandway switch status --json | jq '.jobs[] | {job, slots, merged, evicted}'
 

@@ -1,8 +1,9 @@
-//! Where an iteration went: every instant of every rank, from the begin of its job to the end, has one name.
+//! The parts of an iteration: all time of every rank, from the start of its job to the end, belongs to one part.
 //!
-//! A rank computes, or its compute stream waits for an operation of some group. Until the last of those that take part has begun it, the wait
-//! is for a rank: a *bubble* if the operation is a message between stages of a pipeline, *waiting* otherwise. Behind that it is exposed
-//! communication of the group. All of it comes from the begins and ends of steps that ranks keep.
+//! A rank computes, or its compute stream waits for an operation of some group. As long as some rank has not begun
+//! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
+//! *waiting* otherwise. After that it is exposed communication of the group. All parts are computed from the start and
+//! end times of steps, which ranks keep.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use strandway_proto::units::Time;
 pub struct PartFacts {
     /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
     pub name: String,
-    /// Per iteration, mean over ranks; absent if no iteration ended, or steps were too many to be kept.
+    /// Time per iteration, mean over ranks; absent if no iteration ended, or if there were too many steps to keep their
+    /// times.
     pub us: Option<f64>,
-    /// The share of an iteration; likewise.
+    /// The share of an iteration; absent in the same cases.
     pub share: Option<f64>,
 }
 
@@ -34,7 +36,7 @@ impl PartFacts {
     }
 }
 
-/// The names of parts, in the order in which they are told.
+/// The names of parts, in their order in reports.
 const NAMES: [&str; 8] = ["compute", "tp", "cp", "ep", "pp", "dp", "bubble", "waiting"];
 const BUBBLE: usize = 6;
 const WAITING: usize = 7;
@@ -49,14 +51,14 @@ fn part_of(kind: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
 }
 
-/// When the last of those that take part in an operation has begun it.
+/// For each operation the time at which its last rank began it.
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
     multicasts: BTreeMap<u32, Time>,
     own: BTreeMap<u16, Time>,
-    /// By pipe and message: when the sender began.
+    /// By pipe and message: the time at which the sender began.
     sent: BTreeMap<(u32, u32), Time>,
 }
 
@@ -90,7 +92,7 @@ impl Begins {
                 }
             }
         }
-        // A rank of a server has everything when all of the server have ended their parts of messages.
+        // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
             if let Operation::Inside { local, messages } = operation {
                 let rail = messages.and_then(|(group, _)| all.groups.get(&group)).copied().unwrap_or_default();
@@ -136,7 +138,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
     let mut sums = [0u128; NAMES.len()];
     for rank in ranks {
         let until = add(job, rank, &begins, begun, &mut sums);
-        // Others of the job still have something to do.
+        // Other ranks of the job have not ended yet.
         sums[rest] += u128::from(end.since(until.min(end)).0);
     }
     let all = u128::from(end.since(begun).0) * ranks.len() as u128;
@@ -150,7 +152,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
         .collect()
 }
 
-/// Adds the time of one rank; until when that is.
+/// Adds the time of one rank, and returns the time until which it was added.
 fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
     let mut ended = vec![Time::NEVER; script.steps().len()];

@@ -1,4 +1,4 @@
-//! ! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
+//! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
 //! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
 mod model;

@@ -1,4 +1,4 @@
-//! ! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
+//! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
 use crate::reader::{Section, Sink};
 use strandway_collective::server::GPUS_MAX;

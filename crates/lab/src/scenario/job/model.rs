@@ -1,4 +1,4 @@
-//! ! Models: their shapes, and the arithmetic of their parameters and floating-point operations.
+//! Models: their shapes, and the arithmetic of their parameters and floating-point operations.
 
 use crate::reader::Section;
 

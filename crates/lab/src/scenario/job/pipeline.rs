@@ -1,4 +1,4 @@
-//! ! Schedules of pipelines: the order in which a stage processes its micro-batches.
+//! Schedules of pipelines: the order in which a stage processes its micro-batches.
 
 /// A schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

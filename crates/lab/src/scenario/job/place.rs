@@ -1,4 +1,4 @@
-//! ! Places the ranks of a job on servers: the members of each group, and the bytes that leave a server.
+//! Places the ranks of a job on servers: the members of each group, and the bytes that leave a server.
 //!
 //! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's stages outermost; rank `r`
 //! runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are neighbours among the ranks that hold one share of a layer.

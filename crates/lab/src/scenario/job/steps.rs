@@ -1,6 +1,6 @@
-//! ! The steps of the ranks of one role in an iteration: computation, and operations of their groups.
+//! The steps of the ranks of one role in an iteration: computation, and operations of their groups.
 //!
-//! ! All ranks of one pipeline stage have the same steps. The computation of a whole pass is one step if only the
+//! All ranks of one pipeline stage have the same steps. The computation of a whole pass is one step if only the
 //! server's own links interrupt it. With experts, sharded parameters or a group over several servers, each layer has
 //! its own steps.
 
