@@ -6,20 +6,20 @@ use std::time::Duration;
 use strandway_proto::units::Span;
 
 pub(super) const EXAMPLES: &str = "\
-Workers send fragments of their gradients; the switch adds those of one job that belong together and sends the sum to all workers, so
-that each host sends and receives its buffer once. Slots for sums are few. The systems differ in who may have one:
-  switchml  each job has slots of its own, half of them for either of two versions
-  atp       whoever comes first keeps the slot; others go to the job's parameter server, which this process runs, too
-  esa       a fragment of a higher priority takes the slot over; what was in it goes to the parameter server
-Sums are exact: of 32-bit integers that workers make of their numbers, and of floats where those would not fit.
+Workers send fragments of their gradients. For each place in the buffer, the switch adds the fragments of all workers of
+a job and sends the sum to these workers. So each host sends and receives its buffer once. There are few slots for sums. The systems have different rules for them:
+  switchml  each job has slots of its own; half of them are for each of two versions
+  atp       the first fragment keeps a slot; fragments without a slot go to the job's parameter server, which this process also runs
+  esa       a fragment with a higher priority takes a slot over; the sum of the earlier fragments goes to the parameter server
+Workers turn their numbers into 32-bit integers, whose sums are exact. If integers could overflow, a fragment has floats instead.
 
-Each job has a key of its own, which its workers know. Its number, 1 to 999, says where they join: that many ports above the first.
-Fragments arrive 1,000 ports above the first and following. A job may not hold more of the slots than its share.
+Each job has a key of its own, which its workers know, and a number from 1 to 999. Workers join at the first port plus this number.
+Fragments arrive at the first port plus 1,000, and at the ports after it. A job holds at most its share of the slots.
 
 Examples, on one host:
-  strandway switch                                             ESA on loopback, one job whose key anybody knows
-  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and alike for the other ranks
-Two jobs on a host of its own, 512 slots, each job half of them at the most:
+  strandway switch                                             ESA on loopback, one job with a public key
+  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and the same for the other ranks
+The switch on a separate host, with two jobs and 512 slots, at most half of them for each job:
   head -c 32 /dev/urandom > red; head -c 32 /dev/urandom > blue             copy them to the jobs' workers
   strandway switch --listen fd00:1::9 --system atp --slots 512 --share 0.5 --job 1=red --job 2=blue
   strandway perf collective all-reduce --algorithm in-network --switch fd00:1::9 --job 2 --job-key blue ...
@@ -27,7 +27,7 @@ To see its state:
   strandway switch status
   strandway switch status --json | jq '.jobs[] | {job, slots, merged, evicted}'
 
-Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be had or fails, 2 bad usage.";
+Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fails, 2 bad usage.";
 
 #[derive(Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
