@@ -6,8 +6,9 @@ use std::time::Duration;
 use strandway_proto::units::Span;
 
 pub(super) const EXAMPLES: &str = "\
-Workers send fragments of their gradients. For each place in the buffer, the switch adds the fragments of all workers of
-a job and sends the sum to these workers. So each host sends and receives its buffer once. There are few slots for sums. The systems have different rules for them:
+Workers send fragments of their gradients. For each place in the buffer, the switch adds the fragments of all workers of a job and
+sends the sum to these workers. So each host sends and receives its buffer once. There are few slots for sums. The systems have
+different rules for them:
   switchml  each job has slots of its own; half of them are for each of two versions
   atp       the first fragment keeps a slot; fragments without a slot go to the job's parameter server, which this process also runs
   esa       a fragment with a higher priority takes a slot over; the sum of the earlier fragments goes to the parameter server
