@@ -70,8 +70,9 @@ pub(crate) struct WireGroup {
 
 #[pymethods]
 impl WireGroup {
-    /// Meets the other ranks at a store. `towards`: the address where ranks meet, from which ours follows.
+    /// Meets the other ranks at a store. `apart`: with a node of its own, for several ranks in one process. `towards`: the address where ranks meet, from which ours follows.
     #[staticmethod]
+    #[allow(clippy::too_many_arguments, reason = "one call for all ways to meet")]
     fn meet(
         py: Python<'_>,
         store: Py<PyAny>,
@@ -80,13 +81,20 @@ impl WireGroup {
         towards: Option<&str>,
         timeout: f64,
         patience: f64,
+        apart: bool,
     ) -> PyResult<WireGroup> {
         let options = GroupOptions { timeout: seconds(timeout)?, patience: seconds(patience)? };
         let towards = towards.and_then(|host| {
             use std::net::ToSocketAddrs;
             host.parse().ok().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
         });
-        let met = py.detach(|| process::Group::meet(&mut Given(store), rank, ranks, towards, options));
+        let met = py.detach(|| {
+            let mut store = Given(store);
+            match apart {
+                true => process::Group::meet_apart(&mut store, rank, ranks, towards, options),
+                false => process::Group::meet(&mut store, rank, ranks, towards, options),
+            }
+        });
         met.map(|group| WireGroup { group }).map_err(|error| refused(py, &error))
     }
 

@@ -23,7 +23,7 @@ pub enum Failure {
         /// What it said.
         what: String,
     },
-    /// The time is over. These ranks were waited for; they live as far as is known.
+    /// The timeout is over. These ranks were waited for; they live as far as is known.
     TimedOut {
         /// What was under way.
         what: String,
@@ -58,7 +58,11 @@ impl fmt::Display for Failure {
             }
             Failure::Told { by, what } => write!(f, "rank {by} has given up: {what}"),
             Failure::TimedOut { what, after, waiting } => {
-                write!(f, "{what} timed out after {:.1} s, waiting for ", after.as_secs_f64())?;
+                write!(
+                    f,
+                    "{what} timed out after {:.1} s: its timeout was over while it waited for ",
+                    after.as_secs_f64()
+                )?;
                 match waiting.as_slice() {
                     [] => f.write_str("the wire"),
                     some => f.write_str(&some.join(", ")),

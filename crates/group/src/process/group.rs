@@ -90,6 +90,10 @@ impl Group {
             if ours != theirs {
                 return Err(GroupError::Differs { rank: other, what: "a number of planes of", theirs, ours });
             }
+            if record.id == process.0.record.id {
+                let what = format!("ranks {rank} and {other} are in one process: give each its own (`meet_apart`)");
+                return Err(GroupError::Config(what));
+            }
             members.push(record);
         }
         Ok(Group::new(process, id, rank, members, options))

@@ -155,6 +155,22 @@ impl Group {
         }
         Group::form(&process, store, rank, ranks, options)
     }
+
+    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system process.
+    ///
+    /// # Errors
+    /// As for [`Group::meet`].
+    pub fn meet_apart(
+        store: &mut impl Store,
+        rank: u32,
+        ranks: u32,
+        towards: Option<IpAddr>,
+        options: GroupOptions,
+    ) -> Result<Group, GroupError> {
+        let process_options = ProcessOptions { patience: options.patience, ..from_env(towards)? };
+        let process = Process::join(store, rank, &process_options)?;
+        Group::form(&process, store, rank, ranks, options)
+    }
 }
 
 /// Ends the processes of this operating system process, once what they have said has arrived. For the end of a program.
