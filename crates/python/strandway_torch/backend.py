@@ -330,15 +330,12 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
 
     def supports_tensor_alloc(self, device: Any) -> bool:
         """Any memory of the CPU is as good as any other."""
-        return str(torch.device(device).type) == "cpu"
+        # C++ gives the number of a device, and cannot hand over options of a tensor afterwards: it allocates by itself.
+        return not isinstance(device, int) and torch.device(device).type == "cpu"
 
     def allocate_tensor(self, size: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
         """Memory for communication."""
         return torch.empty(size, dtype=dtype, device=device)
-
-    def allocateTensor(self, size: Any, options: Any) -> torch.Tensor:
-        """The same, as C++ asks for it."""
-        return torch.empty(size, dtype=getattr(options, "dtype", None))
 
     def _set_sequence_number_for_group(self) -> None:
         """Numbers begin with the group."""
