@@ -229,9 +229,9 @@ def _check(tensor: torch.Tensor) -> None:
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     def end(tensor: torch.Tensor) -> int:
-        return tensor.data_ptr() + tensor.numel() * tensor.element_size()
+        return int(tensor.data_ptr() + tensor.numel() * tensor.element_size())
 
-    return one.data_ptr() < end(other) and other.data_ptr() < end(one)
+    return bool(one.data_ptr() < end(other) and other.data_ptr() < end(one))
 
 
 def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -108,11 +108,17 @@ fn late(key: &str, timeout: Duration) -> io::Error {
 
 /// The values of a [`TcpStore`] at the process that serves them; also a store for the threads of one process.
 #[derive(Clone, Debug, Default)]
-pub struct Values(Arc<(Mutex<HashMap<String, Vec<u8>>>, Condvar)>);
+pub struct Values(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    values: Mutex<HashMap<String, Vec<u8>>>,
+    changed: Condvar,
+}
 
 impl Values {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.values.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -123,7 +129,7 @@ impl Store for Values {
             return Err(io::Error::other(format!("the store holds {VALUES_MAX} values, which is all that it takes")));
         }
         values.insert(key.into(), value.into());
-        self.0.1.notify_all();
+        self.0.changed.notify_all();
         Ok(())
     }
 
@@ -138,7 +144,7 @@ impl Store for Values {
             if left.is_zero() {
                 return Err(late(key, timeout));
             }
-            let waited = self.0.1.wait_timeout(values, left);
+            let waited = self.0.changed.wait_timeout(values, left);
             values = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
