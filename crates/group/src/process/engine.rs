@@ -94,6 +94,8 @@ struct Peer {
     /// Messages that wait for the line, or for room on it.
     backlog: VecDeque<Vec<u8>>,
     met: Instant,
+    /// It is silent, and was sent something that it would acknowledge.
+    nudged: bool,
     probe: Option<Probe>,
 }
 
@@ -323,7 +325,14 @@ impl Engine {
             Line::Expected
         };
         self.by_id.insert(record.id, peer);
-        self.peers.push(Peer { record, line, backlog: VecDeque::new(), met: Instant::now(), probe: None });
+        self.peers.push(Peer {
+            record,
+            line,
+            backlog: VecDeque::new(),
+            met: Instant::now(),
+            nudged: false,
+            probe: None,
+        });
         Ok(peer)
     }
 
@@ -809,7 +818,14 @@ impl Engine {
                 let peer = self.peers.len();
                 self.by_id.insert(id, peer);
                 let met = Instant::now();
-                self.peers.push(Peer { record, line: Line::Expected, backlog: VecDeque::new(), met, probe: None });
+                self.peers.push(Peer {
+                    record,
+                    line: Line::Expected,
+                    backlog: VecDeque::new(),
+                    met,
+                    nudged: false,
+                    probe: None,
+                });
                 peer
             }
         };
@@ -841,7 +857,7 @@ impl Engine {
                 }
                 Ok(())
             }
-            Said::Hello(_) => Ok(()),
+            Said::Hello(_) | Said::Nudge => Ok(()),
         }
     }
 
@@ -1053,7 +1069,9 @@ impl Engine {
         for peer in awaited {
             self.look_at(peer)?;
         }
-        Ok(())
+        // What found no room on its line tries again.
+        let ids: Vec<u64> = self.tasks.keys().copied().collect();
+        ids.into_iter().try_for_each(|id| self.progress(id))
     }
 
     fn look_at(&mut self, peer: usize) -> Outcome {
@@ -1063,9 +1081,14 @@ impl Engine {
             Line::Calling(_) | Line::Expected => one.met.elapsed(),
             Line::Gone(_) => return Ok(()),
         };
+        let is_open = matches!(one.line, Line::Open(_));
         if silence < SILENCE {
-            self.peers[peer].probe = None;
+            (self.peers[peer].probe, self.peers[peer].nudged) = (None, false);
             return Ok(());
+        }
+        if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
+            // A peer that has nothing to say acknowledges it: whoever forges refusals changes nothing then.
+            return self.say(peer, &Message { tag: 0, group: 0, number: 0, said: Said::Nudge });
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);
         let probe = one.probe.get_or_insert_with(|| Probe::new(ours, &one.record.addresses));

@@ -23,6 +23,7 @@ const TOLD: u8 = 4;
 const PARCEL: u8 = 5;
 const OFFER: u8 = 6;
 const ACCEPT: u8 = 7;
+const NUDGE: u8 = 8;
 
 /// A name of a process that nobody else has.
 pub(super) type Id = [u8; 16];
@@ -50,6 +51,8 @@ pub(super) enum Said<'a> {
     Offer(u64),
     /// Memory is open for the message of an offer.
     Accept(Landing),
+    /// Nothing: that it arrives shows that the receiver lives.
+    Nudge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,7 @@ impl<'a> Message<'a> {
             Said::Open(_) => (OPEN, &[]),
             Said::Accept(_) => (ACCEPT, &[]),
             Said::Offer(_) => (OFFER, &[]),
+            Said::Nudge => (NUDGE, &[]),
         };
         let mut out = Vec::with_capacity(HEAD + rest.len().max(20));
         out.extend_from_slice(&[kind, 0, 0, VERSION]);
@@ -107,6 +111,7 @@ impl<'a> Message<'a> {
             PARCEL => Said::Parcel(rest),
             OFFER => Said::Offer(u64::from_be_bytes(rest.try_into().ok()?)),
             ACCEPT => Said::Accept(landing()?),
+            NUDGE if rest.is_empty() => Said::Nudge,
             _ => return None,
         };
         let word = |at: usize| u64::from_be_bytes(*head[at..].first_chunk().expect("24 bytes"));
@@ -131,6 +136,7 @@ mod tests {
             Said::Parcel(b""),
             Said::Offer(1 << 40),
             Said::Accept(landing),
+            Said::Nudge,
         ];
         for said in all {
             let message = Message { tag: 9, group: u64::MAX, number: 2, said };
@@ -140,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes: Vec<u8>, kind in 0u8..9) {
+        fn any_bytes_are_read_or_refused(mut bytes: Vec<u8>, kind in 0u8..10) {
             let _ = Message::decode(&bytes);
             if bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&[kind, 0, 0, VERSION]);
