@@ -1,8 +1,9 @@
-//! `strandway._lab`: what the Python package needs of the lab. Everything that a user sees is in `strandway/*.py`.
+//! `strandway._lab`: what the Python package needs of the lab and of process groups. Everything that a user sees is in `strandway/*.py`.
 
 mod columns;
 mod outcome;
 mod scenario;
+mod wire;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -33,6 +34,10 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<wire::WireGroup>()?;
+    module.add_class::<wire::Work>()?;
+    module.add_class::<wire::Endings>()?;
+    module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
     Ok(())

@@ -28,3 +28,21 @@ class ScenarioError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """Lets errors come from other processes, too."""
         return (ScenarioError, (str(self), [vars(problem) for problem in self.problems]))
+
+
+class WireError(RuntimeError):
+    """A collective has no result, or ranks did not meet; the message names rank, host and plane.
+
+    `kind` is `gone` (a process has ended), `told` (another rank has given up), `timeout`, `aborted`, `mismatch` (ranks or buffers do not
+    fit), `meeting` (ranks did not meet) or `node`; `rank` is the rank that it concerns, where there is one.
+    """
+
+    def __init__(self, message: str, kind: str = "node", rank: int | None = None) -> None:
+        """Takes the message, the kind and the rank."""
+        super().__init__(message)
+        self.kind = kind
+        self.rank = rank
+
+
+class WireTimeout(WireError, TimeoutError):
+    """The time of a collective is over; the ranks that were waited for live, as far as is known."""

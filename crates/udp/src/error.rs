@@ -32,6 +32,8 @@ pub enum Error {
     },
     /// Operations that are not finished use the region: poll for their completions first.
     RegionInUse,
+    /// The region may only be read ([`crate::Node::show`]): nothing is received into it.
+    ReadOnly,
     /// There is no such connection (any more).
     NoConnection,
     /// The node is not in this group (any more), or the group has no such member or operation.
@@ -83,6 +85,7 @@ impl fmt::Display for Error {
             Error::NoRegion => f.write_str("the region is not registered with this node"),
             Error::Range { end, bytes } => write!(f, "the range ends at byte {end}, but the region has {bytes}"),
             Error::RegionInUse => f.write_str("unfinished operations use the region: poll for their completions first"),
+            Error::ReadOnly => f.write_str("the region was registered for reading only: lend it to receive into it"),
             Error::NoConnection => f.write_str("there is no such connection; it may have been closed"),
             Error::NoGroup => f.write_str("the node is not in the group, or the group has no such member or operation"),
             Error::NotConnected => f.write_str("the connection is not established yet: wait for Completion::Connected"),

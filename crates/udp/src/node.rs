@@ -191,7 +191,26 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// Gives a buffer back. Its keys are void.
+    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is copied.
+    pub fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
+        self.memory.lend(buffer)
+    }
+
+    /// The same with memory that is only read: what is sent or written from. It takes no receives and has no keys.
+    pub fn show(&mut self, buffer: &'static [u8]) -> Region {
+        self.memory.show(buffer)
+    }
+
+    /// Copies lent or shown memory into the node, which works on with the copy: operations and keys stay valid, and the lender has its
+    /// memory back.
+    ///
+    /// # Errors
+    /// If it is not registered.
+    pub fn take_over(&mut self, region: Region) -> Result<(), Error> {
+        self.memory.take_over(region)
+    }
+
+    /// Gives a buffer back; lent or shown memory gives nothing. Its keys are void.
     ///
     /// # Errors
     /// If it is not registered, or unfinished operations use it.
@@ -214,6 +233,14 @@ impl Node {
     /// If it is not registered.
     pub fn memory_mut(&mut self, region: Region) -> Result<&mut [u8], Error> {
         self.memory.bytes_mut(region)
+    }
+
+    /// Copies a range of a region to a place in another one, or in the same.
+    ///
+    /// # Errors
+    /// If one is not registered or the ranges do not fit.
+    pub fn copy_within(&mut self, from: Region, range: Range<usize>, to: Region, at: usize) -> Result<(), Error> {
+        self.memory.copy_within(from, range, to, at)
     }
 
     /// Allows the peer of one connection to write into a range of a region, until [`Node::revoke`], [`Node::deregister`] or
@@ -314,6 +341,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::write`].
     pub fn recv(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<Operation, Error> {
+        self.memory.writable(region)?;
         let place = self.memory.place(region, &range)?;
         let limit = self.config.operations_max;
         let operation = Operation(self.operations);
@@ -380,6 +408,15 @@ impl Node {
     /// As for [`Node::connection_counters`].
     pub fn take_round_trips(&mut self, connection: Connection) -> Result<Vec<Span>, Error> {
         self.session_mut(connection).map(Session::take_rtts)
+    }
+
+    /// How long nothing genuine has come from the node at the other end of a connection, by any connection with it.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn silence(&self, connection: Connection) -> Result<Duration, Error> {
+        let heard = self.watches.heard(self.session(connection)?.watch);
+        Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 
     /// What each plane has counted so far.

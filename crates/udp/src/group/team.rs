@@ -160,6 +160,7 @@ impl Team {
 
     /// Opens an operation.
     pub(crate) fn open(&mut self, incoming: &Incoming, memory: &mut Memory) -> Result<(), Error> {
+        memory.writable(incoming.region)?;
         let place = memory.place(incoming.region, &incoming.range)?;
         let (layout, bytes) = (incoming.layout, incoming.range.len() as u64);
         let wrong = |what: String| Err(Error::Config(what));

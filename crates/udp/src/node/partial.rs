@@ -36,6 +36,7 @@ impl Node {
     /// [`Error::NoSlot`] if the receive with a number lower by 1,024 is still open. For this call and those below:
     /// [`Error::OnlyPartial`], or if the connection is not established; with a range, if it is not within its region.
     pub fn expect(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<u64, Error> {
+        self.memory.writable(region)?;
         let place = self.memory.place(region, &range)?;
         self.call_partial(connection, |session, memory, now| session.expect(now, memory, place))
     }
