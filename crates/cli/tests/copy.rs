@@ -182,7 +182,7 @@ fn what_fails_is_named_the_rest_arrives_and_the_status_says_so() {
     let output = strandway(&[&source, &server.place]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output);
-    assert!(said.contains(&format!("{bad}: there is a directory of that name")), "{said}");
+    assert!(said.contains(&format!("{bad}: the server has a directory of that name")), "{said}");
     assert!(folder.there().join("good").exists());
 }
 
