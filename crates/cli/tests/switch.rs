@@ -61,7 +61,10 @@ fn start_switch(folder: &Folder, port: u16, system: &str) -> Process {
 fn start_rank(folder: &Folder, port: u16, rank: u16, runs: &str) -> Child {
     let ranks = folder.path("ranks");
     let lines: Vec<String> = (0..2).map(|rank| format!("[::1]:{}\n", port - 1 - rank)).collect();
-    std::fs::write(&ranks, lines.concat()).expect("a file");
+    // Only rank 0 writes the file: rank 0 may read it while the test starts rank 1.
+    if rank == 0 {
+        std::fs::write(&ranks, lines.concat()).expect("a file");
+    }
     let (rank, out, at) = (rank.to_string(), folder.path(&format!("out{rank}")), format!("[::1]:{port}"));
     let words = ["perf", "collective", "all-reduce", "--algorithm", "in-network", "--switch", &at, "--ranks", &ranks];
     let more = ["--rank", &rank, "-b", "256K", "-e", "256K", "-n", runs, "--json", &out];
