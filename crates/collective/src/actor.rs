@@ -1,13 +1,16 @@
-//! A rank of a training job as the program of a host: it performs its script.
+//! Runs one rank of a training job on a host: the rank performs the steps of its script.
 
 use crate::group::Group;
 use crate::multicast::{Caster, Multicast, Word};
 use crate::participant::Participant;
 use crate::programs::AnyApplication;
 use crate::schedule::Rank;
-use crate::script::{COMPUTE, Operation, Script, ScriptedJob, Step, Work};
+use crate::script::{COMPUTE, Operation, STREAMS_MAX, Script, ScriptedJob, Step, Work};
+use crate::server::Inside;
+use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::packet::Header;
@@ -16,66 +19,76 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{MessageId, RankTimes};
 
-/// Makes the program of a rank of an [`Operation::Own`]: by the operation's number and the rank.
+/// Makes the program that executes an [`Operation::Own`], from the operation's number and the rank.
 pub type OperationMaker<'a> = dyn Fn(u16, u32) -> Option<Box<dyn Application>> + Sync + 'a;
 
-/// The operations of a run that scripts name by their places.
+/// All operations of a run. Scripts name an operation by its index in these lists.
 #[derive(Clone, Copy)]
 pub struct Operations<'a> {
-    /// Those of messages.
+    /// Operations that send unicast messages.
     pub groups: &'a [Group],
-    /// Those by multicast.
+    /// Operations that use multicast.
     pub multicasts: &'a [Multicast],
-    /// Makes the programs of all others.
+    /// Messages outside collectives.
+    pub pipes: &'a [Pipe],
+    /// Makes the programs of all other operations.
     pub make: Option<&'a OperationMaker<'a>>,
 }
 
-/// What a stream is doing.
+/// The state of one stream of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// The place in the stream of its next step, or of the one that runs.
+    /// Index in the stream of the step that runs, or of the next step if none runs.
     next: usize,
-    /// The step that runs, and when it ends; [`Time::NEVER`] for one that ends when its operation does.
+    /// The step that runs and the time at which it ends. The time is [`Time::NEVER`] if the step ends with its
+    /// operation.
     runs: Option<(u32, Time)>,
 }
 
-/// An operation that has begun, or for which something came.
+/// An operation that has begun here, or for which a message has arrived.
 struct Part<'a> {
-    /// Its place among the rank's operations.
+    /// Its index among the rank's operations.
     place: u32,
     program: AnyApplication<'a>,
-    /// The step that it is for has begun and not ended.
+    /// The step that waits for this operation. `None` before that step begins and after it ends.
     awaited: Option<u32>,
     begun: bool,
 }
 
-/// How far an operation is.
+/// The life of an operation at this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing is known of it here.
+    /// Not made: it has not begun and no event for it has arrived.
     Unmade,
     Made,
-    /// Nothing concerns it any more.
+    /// Finished: later events for it are ignored.
     Over,
 }
 
-/// One rank: begins each step as soon as its stream is free and what it waits for has ended.
+/// One rank. It begins a step as soon as the stream is free and every step named in `after` has ended.
 pub struct Actor<'a> {
     job: &'a ScriptedJob,
     script: &'a Script,
     all: Operations<'a>,
     operations: &'a [Operation],
+    /// The numbers of the messages of operations, in order: the first number, the number after the last one, and the
+    /// operation's index.
+    numbers: Vec<(u32, u32, u32)>,
+    /// Operations inside the server, in order: the index among the job's operations inside servers, and the index among
+    /// this rank's operations.
+    locals: Vec<(u32, u32)>,
     rank: u32,
     ended: Vec<bool>,
     left: usize,
     lanes: Vec<Lane>,
     states: Vec<State>,
-    /// Operations in which something may still happen by itself; and those that are over here, but may be asked.
+    /// `live`: operations that may still act by themselves. `resting`: complete operations that only answer requests of
+    /// other ranks.
     live: Vec<Part<'a>>,
     resting: Vec<Part<'a>>,
-    /// The ports that are up, as far as this host was told.
+    /// The ports that are up, one bit each; `None` until the host reports them.
     up: Option<u32>,
-    /// By how much this iteration's steps take longer.
+    /// Factor on the length of this iteration's compute steps (at least 1).
     slow: f64,
     random: Random,
     times: RankTimes,
@@ -91,36 +104,49 @@ impl fmt::Debug for Actor<'_> {
     }
 }
 
-/// Is an operation the one that this concerns?
+/// Does this event (`what`) belong to this operation?
 fn concerns(all: &Operations<'_>, operation: &Operation, what: Concern) -> bool {
     match (*operation, what) {
-        (Operation::Messages { group, .. }, Concern::Message(message)) => {
-            all.groups[group as usize].numbers().contains(&message)
-        }
         (Operation::Multicast { multicast, .. }, Concern::Task(task)) => {
             all.multicasts[multicast as usize].task == task
-        }
-        (Operation::Multicast { multicast, rank }, Concern::Message(message)) => {
-            all.multicasts[multicast as usize].message(rank).0 == message
         }
         (Operation::Own { number, .. }, Concern::Own(own)) => number == own,
         _ => false,
     }
 }
 
-/// What tells operations apart.
+/// The numbers of the messages of an operation, if it has any.
+fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Range<u32>> {
+    match *operation {
+        Operation::Multicast { multicast, rank } => {
+            let message = all.multicasts[multicast as usize].message(rank).0;
+            Some(message..message + 1)
+        }
+        Operation::Send { pipe, index } | Operation::Receive { pipe, index } => {
+            Some(all.pipes[pipe as usize].numbers_of(index))
+        }
+        Operation::Messages { .. } | Operation::Inside { .. } => {
+            operation.group().map(|(group, _)| all.groups[group as usize].numbers())
+        }
+        Operation::Own { .. } => None,
+    }
+}
+
+/// The key by which an event finds its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concern {
     /// The number of a message.
     Message(u32),
     /// The number of a multicast.
     Task(u32),
-    /// The number of an operation of one's own.
+    /// The number of an [`Operation::Own`].
     Own(u16),
+    /// The index of an operation inside a server.
+    Local(u32),
 }
 
 impl<'a> Actor<'a> {
-    /// A rank at its beginning.
+    /// A rank before its first step.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -128,11 +154,25 @@ impl<'a> Actor<'a> {
         let script = job.script(rank);
         let operations = &job.operations[rank as usize];
         let stream = u64::from(job.number) << 32 | u64::from(rank) | 1 << 61;
+        let places = || operations.iter().zip(0u32..);
+        let mut numbers: Vec<(u32, u32, u32)> = places()
+            .filter_map(|(operation, place)| numbers(&all, operation).map(|range| (range.start, range.end, place)))
+            .collect();
+        numbers.sort_unstable();
+        let mut locals: Vec<(u32, u32)> = places()
+            .filter_map(|(operation, place)| match *operation {
+                Operation::Inside { local, .. } => Some((local, place)),
+                _ => None,
+            })
+            .collect();
+        locals.sort_unstable();
         Actor {
             job,
             script,
             all,
             operations,
+            numbers,
+            locals,
             rank,
             ended: vec![false; script.steps().len()],
             left: script.steps().len(),
@@ -154,7 +194,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// How long a step takes this time.
+    /// The length of a step with this iteration's slowdown and random noise.
     fn length(&mut self, nominal: Span) -> Span {
         if nominal == Span::ZERO {
             return nominal;
@@ -168,22 +208,37 @@ impl<'a> Actor<'a> {
         self.out.push_back(Action::Stage { message, stage });
     }
 
-    /// The place among the live ones of the operation that this concerns, which is made if need be.
-    fn part(&mut self, now: Time, what: Concern) -> Option<usize> {
-        let mine = |part: &Part<'_>| concerns(&self.all, &self.operations[part.place as usize], what);
-        if let Some(at) = self.live.iter().position(mine) {
-            return Some(at);
+    /// The index, among this rank's operations, of the operation with this key.
+    fn place(&self, what: Concern) -> Option<u32> {
+        match what {
+            Concern::Message(message) => {
+                let behind = self.numbers.partition_point(|&(first, ..)| first <= message);
+                let &(_, end, place) = self.numbers.get(behind.checked_sub(1)?)?;
+                (message < end).then_some(place)
+            }
+            Concern::Local(local) => {
+                let at = self.locals.binary_search_by_key(&local, |&(local, _)| local).ok()?;
+                Some(self.locals[at].1)
+            }
+            Concern::Task(_) | Concern::Own(_) => {
+                let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
+                Some(place as u32)
+            }
         }
-        if let Some(at) = self.resting.iter().position(mine) {
+    }
+
+    /// Index in `live` of the operation that `what` belongs to. Makes the operation if it does not exist yet.
+    fn part(&mut self, now: Time, what: Concern) -> Option<usize> {
+        let place = self.place(what)?;
+        if let Some(at) = self.resting.iter().position(|part| part.place == place) {
             let part = self.resting.swap_remove(at);
             self.live.push(part);
             return Some(self.live.len() - 1);
         }
-        let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
-        self.made(now, place as u32)
+        self.made(now, place)
     }
 
-    /// The place among the live ones of an operation that may not have been made.
+    /// Index in `live` of the operation with this index among the rank's operations. Makes it if it does not exist yet.
     fn made(&mut self, now: Time, place: u32) -> Option<usize> {
         match self.states[place as usize] {
             State::Made => return self.live.iter().position(|part| part.place == place),
@@ -200,6 +255,20 @@ impl<'a> Actor<'a> {
             Operation::Own { number, rank } => {
                 AnyApplication::Custom(self.all.make.and_then(|make| make(number, rank))?)
             }
+            Operation::Send { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, true))
+            }
+            Operation::Receive { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, false))
+            }
+            Operation::Inside { local, messages } => {
+                let job = self.job;
+                let what = job.locals[local as usize];
+                let member =
+                    messages.map(|(group, rank)| Participant::new(&self.all.groups[group as usize], Rank(rank)));
+                let (team, word) = (&job.teams[what.team as usize], job.first_word + local);
+                AnyApplication::Inside(Box::new(Inside::new(team, what, job.signal_latency, word, member)))
+            }
         };
         if let Some(up) = self.up {
             program.handle_event(now, &Event::Ports { up });
@@ -209,7 +278,7 @@ impl<'a> Actor<'a> {
         Some(self.live.len() - 1)
     }
 
-    /// Ends what has ended and begins what can begin, as far as that goes at this instant.
+    /// Ends every step that has ended by `now` and begins every step that can begin.
     fn advance(&mut self, now: Time) {
         if self.times.begun.is_none() {
             if now < self.job.start {
@@ -229,7 +298,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Ends the steps of operations that are complete. True if there were any.
+    /// Ends the steps whose operation is complete. Returns true if it ended at least one.
     fn end_operations(&mut self, now: Time) -> bool {
         let mut any = false;
         for at in 0..self.live.len() {
@@ -245,14 +314,14 @@ impl<'a> Actor<'a> {
         any
     }
 
-    /// Ends a step that computes. True if its time is over.
+    /// Ends a compute step whose time is over. Returns true if it did.
     fn end_computing(&mut self, now: Time, stream: usize) -> bool {
         let Some((step, _)) = self.lanes[stream].runs.filter(|&(_, until)| until <= now) else { return false };
         self.end(now, step);
         true
     }
 
-    /// Begins the next step of a stream, if nothing is in its way. True if it did.
+    /// Begins the next step of a stream if nothing blocks it. Returns true if it did.
     fn begin_next(&mut self, now: Time, stream: usize) -> bool {
         let lane = self.lanes[stream];
         let Some(&place) = self.script.streams()[stream].get(lane.next) else { return false };
@@ -283,8 +352,8 @@ impl<'a> Actor<'a> {
         true
     }
 
-    /// The kind of the step that the compute stream waits for, or has waited for, before this one: the last of those that it waits for to
-    /// begin in its own stream.
+    /// The kind of the step to which the waiting time before `step` is charged: the first step of another stream in
+    /// `step.after` that has not ended. If all of them have ended, the last one in that list.
     fn blamed(&self, step: &Step) -> u8 {
         let steps = self.script.steps();
         let waits =
@@ -319,7 +388,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Lays aside the operations in which nothing happens by itself any more.
+    /// Removes complete operations from `live`: they do not act by themselves any more.
     fn retire(&mut self) {
         let mut at = 0;
         while at < self.live.len() {
@@ -331,8 +400,10 @@ impl<'a> Actor<'a> {
             }
             let part = self.live.swap_remove(at);
             match part.program {
-                // Nobody asks for messages that have arrived.
-                AnyApplication::Member(_) => self.states[part.place as usize] = State::Over,
+                // No other rank asks a member for messages that have arrived.
+                AnyApplication::Member(_) | AnyApplication::Transfer(_) | AnyApplication::Inside(_) => {
+                    self.states[part.place as usize] = State::Over;
+                }
                 _ => self.resting.push(part),
             }
         }
@@ -357,7 +428,14 @@ impl Application for Actor<'_> {
                 self.up = Some(*up);
                 None
             }
-            Event::Failed { .. } | Event::Signal { .. } => None,
+            Event::Signal { order, word } => {
+                let local = word.wrapping_sub(self.job.first_word);
+                let ours = *order >= self.job.first_order && (local as usize) < self.job.locals.len();
+                let Some(at) = ours.then(|| self.part(now, Concern::Local(local))).flatten() else { return };
+                self.live[at].program.handle_event(now, event);
+                return self.advance(now);
+            }
+            Event::Failed { .. } => None,
         };
         match concern {
             Some(what) => {
@@ -371,7 +449,7 @@ impl Application for Actor<'_> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        // One at a time: what the first one sends leaves before the next one acts.
+        // One program per call: its packets leave before the next program acts.
         if let Some(part) = self.live.iter_mut().find(|part| part.program.poll_timeout() <= now) {
             part.program.handle_timeout(now);
         }
@@ -379,12 +457,21 @@ impl Application for Actor<'_> {
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        let action =
-            self.out.pop_front().or_else(|| self.live.iter_mut().find_map(|part| part.program.poll_action(now)));
-        if action.is_none() {
-            self.retire();
+        if let Some(action) = self.out.pop_front() {
+            return Some(action);
         }
-        action
+        for part in &mut self.live {
+            let Some(mut action) = part.program.poll_action(now) else { continue };
+            if let Action::Signal { order, .. } = &mut action {
+                // Two signals that reach a host at the same time never come from the same stream of the same GPU.
+                let stream = part.awaited.map_or(COMPUTE, |step| self.script.steps()[step as usize].stream);
+                let seat = u32::from(self.job.seats[self.rank as usize]);
+                *order = self.job.first_order + seat * u32::from(STREAMS_MAX) + u32::from(stream);
+            }
+            return Some(action);
+        }
+        self.retire();
+        None
     }
 
     fn poll_timeout(&self) -> Time {
@@ -395,10 +482,7 @@ impl Application for Actor<'_> {
     }
 
     fn owns(&self, message: MessageId) -> bool {
-        let mine = |place: u32| concerns(&self.all, &self.operations[place as usize], Concern::Message(message.0));
-        message.0 == self.job.first_message + self.rank
-            || self.live.iter().any(|part| mine(part.place))
-            || (0..self.operations.len() as u32).any(mine)
+        message.0 == self.job.first_message + self.rank || self.place(Concern::Message(message.0)).is_some()
     }
 
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
@@ -408,7 +492,7 @@ impl Application for Actor<'_> {
     fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         let mut times = self.times.clone();
         if let (Some(_), Some(lane)) = (times.begun, self.lanes.first()) {
-            // The step that computes when the run is cut short, or that waits then.
+            // The run may end while a step computes or waits: count the time since that began.
             let rest = now.since(self.since.min(now));
             match (lane.runs, self.script.streams()[usize::from(COMPUTE)].get(lane.next)) {
                 (Some(_), _) => times.computed += rest,

@@ -7,10 +7,11 @@
 //! | all-reduce | a rank's buffer | `S / t * 2 (n - 1) / n` |
 //! | reduce-scatter | a rank's send buffer: n times what it ends with | `S / t * (n - 1) / n` |
 //! | all-gather | a rank's receive buffer: n times what it begins with | `S / t * (n - 1) / n` |
-//! | broadcast | the buffer | `S / t` |
+//! | broadcast, send and receive | the buffer | `S / t` |
 //! | all-to-all | a rank's send buffer: n blocks, its own included | `S / t * (n - 1) / n` |
 //!
-//! The bus bandwidth of a bandwidth-optimal algorithm on an ideal fabric is the payload rate of a NIC, whatever n.
+//! An algorithm that uses the bandwidth of an ideal fabric fully has a bus bandwidth equal to the payload rate of a
+//! NIC, for every `n`.
 
 use crate::schedule::Collective;
 use strandway_proto::units::{Bytes, Span};
@@ -20,11 +21,12 @@ use strandway_proto::units::{Bytes, Span};
 pub struct Bandwidth {
     /// `S / t`.
     pub algorithm: f64,
-    /// What it says of the hardware's bottleneck.
+    /// The rate that the hardware's bottleneck reaches: independent of the number of ranks for an optimal algorithm.
     pub bus: f64,
 }
 
-/// The bandwidths of a collective of `size` (`S` above) among `ranks` that took `time`; nothing if it took none.
+/// The bandwidths of a collective of `size` (`S` above) among `ranks` that took `time`. `None` if `time` or `ranks` is
+/// zero.
 pub fn bandwidth(collective: Collective, ranks: u32, size: Bytes, time: Span) -> Option<Bandwidth> {
     if time == Span::ZERO || ranks == 0 {
         return None;
@@ -33,7 +35,7 @@ pub fn bandwidth(collective: Collective, ranks: u32, size: Bytes, time: Span) ->
     let algorithm = size.0 as f64 * 1e3 / time.0 as f64;
     let factor = match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::Broadcast => 1.0,
+        Collective::Broadcast | Collective::SendReceive => 1.0,
         Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => (n - 1.0) / n,
     };
     Some(Bandwidth { algorithm, bus: algorithm * factor })

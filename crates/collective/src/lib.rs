@@ -14,6 +14,8 @@ pub mod placement;
 pub mod programs;
 pub mod schedule;
 pub mod script;
+pub mod server;
+pub mod transfer;
 
 pub use actor::{Actor, OperationMaker, Operations};
 pub use bandwidth::{Bandwidth, bandwidth};
@@ -27,3 +29,5 @@ pub use placement::{Placement, PlacementError};
 pub use programs::{AnyApplication, Programs};
 pub use schedule::{Algorithm, Collective, Rank, Receive, Schedule, ScheduleError, Send};
 pub use script::{Operation, Script, ScriptedJob, Step, Work};
+pub use server::{Inside, Local, Team};
+pub use transfer::{Pipe, Transfer};

@@ -1,3 +1,3 @@
-//! Files of other simulators.
+//! Reads files of other simulators.
 
 pub mod htsim;

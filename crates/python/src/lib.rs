@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use strandway_lab::Problems;
 
-/// Problems as an exception: what the command line prints, and a list of what is wrong.
+/// Problems as an exception: the text of the command line, and a list of the problems.
 fn refused(py: Python<'_>, problems: &Problems) -> PyErr {
     exception(py, problems).map_or_else(|error| error, PyErr::from_value)
 }

@@ -12,8 +12,8 @@
 >>> len(result.flows["fct_us"])
 8
 
-What the keys of a scenario mean is in `docs/scenario.md` of the repository; the numbers are those of the command line,
-digest by digest. `Group` is the other half: collectives on arrays, between processes.
+`docs/scenario.md` of the repository explains the keys of a scenario. The results are those of the command line, with
+equal digests. `Group` is the other half: collectives on arrays, between processes.
 """
 
 from ._lab import __version__

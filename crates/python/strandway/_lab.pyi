@@ -1,4 +1,4 @@
-"""The extension: what the package's own modules call. Users have `strandway`."""
+"""The extension, which only the package's own modules call. Users call `strandway`."""
 
 from collections.abc import Callable
 from typing import Any

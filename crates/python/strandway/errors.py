@@ -1,4 +1,4 @@
-"""What can be wrong with an input."""
+"""Errors in an input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where it stands, what was found there, why it does not do, and a remedy."""
+    """One problem: its place, the value that was found, the reason why it is wrong, and a remedy."""
 
     file: str
     line: int | None
@@ -26,7 +26,7 @@ class ScenarioError(ValueError):
         self.problems = [Problem(**fields) for fields in problems or []]  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors travel from other processes, too."""
+        """Lets errors come from other processes, too."""
         return (ScenarioError, (str(self), [vars(problem) for problem in self.problems]))
 
 

@@ -6,20 +6,20 @@ use crate::secure::random;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Keys that can be given away at a time: ours, 65,536, some 3 MB of table.
+/// The most keys that are valid at a time: ours, some 3 MB of table.
 pub const KEYS_MAX: usize = 65_536;
 
-/// A registered buffer. The node owns the bytes; [`crate::Node::memory`] shows them.
+/// A registered buffer. The node owns the bytes; [`crate::Node::memory`] returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
     index: u32,
     generation: u32,
 }
 
-/// What a peer needs to write into a region of ours: a key that cannot be guessed, and how many bytes it opens.
+/// The data with which a peer writes into a region of ours: a key that cannot be guessed, and the number of bytes that it
+/// opens.
 ///
-/// It is worth nothing to anybody but the peer whose connection it was made for. Send it with [`crate::Node::send`], or in
-/// any other way.
+/// Only the peer whose connection it was made for can use it. Send it with [`crate::Node::send`], or in any other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// The key.
@@ -34,8 +34,8 @@ impl RemoteRegion {
         (u128::from(self.key) << 64 | u128::from(self.bytes)).to_be_bytes()
     }
 
-    /// Reads what [`RemoteRegion::to_bytes`] wrote. The peer is free to lie; a write that does not fit what it really exposed
-    /// ends the connection and harms nobody.
+    /// Reads the bytes that [`RemoteRegion::to_bytes`] wrote. A wrong value does no harm: a write that does not fit the
+    /// exposed range ends the connection.
     pub fn from_bytes(bytes: [u8; 16]) -> RemoteRegion {
         let both = u128::from_be_bytes(bytes);
         RemoteRegion { key: (both >> 64) as u64, bytes: both as u64 }
@@ -78,7 +78,7 @@ struct Slot {
     users: u32,
 }
 
-/// What a key opens.
+/// The range that a key opens.
 #[derive(Clone, Copy)]
 struct Window {
     region: Region,
@@ -88,7 +88,7 @@ struct Window {
     owner: Connection,
 }
 
-/// A place in registered memory that was checked.
+/// A range of registered memory that was checked to lie within its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     index: u32,
@@ -101,7 +101,7 @@ pub(crate) struct Memory {
     slots: Vec<Slot>,
     free: Vec<u32>,
     windows: HashMap<u64, Window>,
-    /// What was opened last, which the next packet is likely to name again.
+    /// The key opened last, with its range; the next packet is likely to name it again.
     recent: Option<(u64, Window)>,
 }
 
@@ -213,12 +213,12 @@ impl Memory {
         Ok(Place { index: region.index, start: range.start, end: range.end })
     }
 
-    /// An operation begins to use a place.
+    /// An operation begins to use a place, which keeps its region registered.
     pub(crate) fn hold(&mut self, place: Place) {
         self.slots[place.index as usize].users += 1;
     }
 
-    /// It has ended.
+    /// An operation has ended its use of a place.
     pub(crate) fn release(&mut self, place: Place) {
         self.slots[place.index as usize].users -= 1;
     }
@@ -254,7 +254,8 @@ impl Memory {
         self.windows.retain(|_, window| window.owner != owner);
     }
 
-    /// `length` bytes from `start` on of what `key` opens to `owner`; `None` if it does not open them.
+    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not open
+    /// them.
     pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
         let window = match self.recent {
             Some((recent, window)) if recent == key => window,
@@ -295,7 +296,7 @@ impl Memory {
     /// Fills a place.
     ///
     /// # Panics
-    /// If the lengths differ: whoever made the place knew the length.
+    /// If the lengths differ; the place was made for this payload.
     #[inline]
     pub(crate) fn write(&mut self, place: Place, payload: &[u8]) {
         self.bytes_at(place).copy_from_slice(payload);

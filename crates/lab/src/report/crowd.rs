@@ -1,9 +1,9 @@
-//! Messages that have no row of their own: those of collectives too large for rows, known by their tallies.
+//! Messages without an entry of their own: those of large collectives, known only from their tallies.
 
 use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Execution, Experiment};
-use strandway_collective::{Group, Multicast};
+use strandway_collective::{Group, Multicast, Pipe};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Slow, Tally};
 use strandway_switch::Plan;
@@ -13,17 +13,19 @@ pub(super) struct Part<'a> {
     pub(super) class: u16,
     pub(super) total: u64,
     pub(super) bytes: u64,
-    /// Counts and times; `None` of a run that did not take place.
+    /// Counts and times; `None` if the run did not take place.
     tally: Option<&'a Tally>,
     of: Of<'a>,
 }
 
-/// What the messages are those of.
+/// The owner of the messages.
 enum Of<'a> {
     Group(&'a Group),
-    /// One for each rank: what it gathers, or is sent.
+    /// One message per rank: the data that it gathers or receives.
     Multicast(&'a Multicast),
-    /// One for each worker of a job.
+    /// Messages between two ranks of a job.
+    Pipe(&'a Pipe),
+    /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
 
@@ -42,6 +44,10 @@ impl<'a> Crowd<'a> {
                     let multicast = &experiment.multicasts[multicast];
                     (u64::from(multicast.ranks.count()), multicast.heard(), Of::Multicast(multicast))
                 }
+                Execution::Pipe(pipe) => {
+                    let pipe = &experiment.pipes[pipe];
+                    (pipe.messages(), pipe.bytes.saturating_mul(pipe.count.into()), Of::Pipe(pipe))
+                }
                 Execution::InNetwork(job) => {
                     let job = experiment.aggregation.as_ref()?.plans.get(job)?;
                     let workers = job.job.workers().len() as u64;
@@ -54,7 +60,7 @@ impl<'a> Crowd<'a> {
         Crowd(experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part).collect())
     }
 
-    /// Those of one class.
+    /// The parts of one class.
     pub(super) fn of_class(&self, class: usize) -> impl Iterator<Item = &Part<'a>> {
         self.0.iter().filter(move |p| usize::from(p.class) == class)
     }
@@ -67,7 +73,7 @@ impl<'a> Crowd<'a> {
         self.0.is_empty()
     }
 
-    /// The slowest of them, by completion time.
+    /// The slowest messages by completion time.
     pub(super) fn slowest(&self) -> Vec<SlowFlow> {
         let of = |part: &Part<'a>| -> Vec<SlowFlow> {
             let slow = part.tally.map_or(&[][..], |t| &t.slowest);
@@ -105,6 +111,7 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
             let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
             (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
         }
+        Of::Pipe(pipe) => (format!("host{}->host{}", pipe.from.0, pipe.to.0), pipe.bytes / u64::from(pipe.pieces)),
         Of::InNetwork(job) => {
             let worker = slow.message.checked_sub(job.first_message)?;
             let host = job.job.workers().get(worker as usize)?;
@@ -115,7 +122,7 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
     Some(SlowFlow { name, bytes, start_us: slow.started.as_us(), fct_us: slow.took.as_us() })
 }
 
-/// The spread of the times of all these messages: values in microseconds of those with rows, histograms of those without.
+/// The spread of all completion times: `values` (microseconds) of messages with entries, and the histograms of `parts`.
 /// Percentiles are at most 0.4 % off.
 pub(super) fn spread<'a>(
     values: &[f64],

@@ -45,6 +45,10 @@ pub fn report(report: &Report) -> String {
     if !report.jobs.is_empty() {
         let shown = job::shown(&report.jobs);
         out.push_str(&grid(job::HEAD, job::rows(&shown)));
+        for line in shown.iter().filter_map(|job| job::told(job)) {
+            out.push_str(&format!("\n{}.\n", escape(&line)));
+        }
+        out.push_str(&grid(job::PARTS_HEAD, job::part_rows(&shown)));
         out.push_str(&grid(job::OPERATIONS_HEAD, job::operation_rows(&shown)));
     }
     out.push_str(
@@ -86,7 +90,7 @@ pub fn report(report: &Report) -> String {
     out
 }
 
-/// The command line and the scenario that took effect.
+/// The command line, and the scenario with all changes.
 fn origin(report: &Report) -> String {
     let o = &report.origin;
     let command = if o.command.is_empty() { String::new() } else { format!("`{}`\n\n", o.command) };
@@ -96,9 +100,12 @@ fn origin(report: &Report) -> String {
     format!("\n## How it was made\n\n{command}```toml\n{}\n```\n", o.scenario.trim_end())
 }
 
-/// A table whose columns but for the first are numbers.
-fn grid(head: [&str; 6], rows: Vec<[String; 6]>) -> String {
-    let mut out = format!("\n| {} |\n|---|--:|--:|--:|--:|--:|\n", head.join(" | "));
+/// A table with numbers in all columns but the first.
+fn grid<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n| {} |\n|---|{}\n", head.join(" | "), "--:|".repeat(N - 1));
     for row in rows {
         out.push_str(&format!("| {} |\n", row.map(|text| escape(&text)).join(" | ")));
     }

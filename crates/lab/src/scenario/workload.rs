@@ -1,6 +1,8 @@
-//! `[workload]` or several `[[workload]]`: who sends what to whom, and when. This file reads; `generate.rs` makes flows.
+//! `[workload]` or several `[[workload]]`: senders, receivers, sizes and times of messages. This file reads the keys;
+//! `generate.rs` makes flows.
 
 use super::collective;
+use super::job;
 use super::profile;
 use super::sizes::{self, Sizes};
 use crate::import::htsim::{Matrix, StartUnit, parse_cm_in};
@@ -10,7 +12,7 @@ use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
-/// The most flows of one run.
+/// Limit on the flows of a run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
 pub(crate) const KINDS: [&str; 13] = [
@@ -29,7 +31,7 @@ pub(crate) const KINDS: [&str; 13] = [
     "flows",
 ];
 
-/// Every key of a workload, whatever its kind.
+/// All keys of a workload, of every kind.
 const KEYS: [&str; 48] = [
     "name",
     "kind",
@@ -81,25 +83,25 @@ const KEYS: [&str; 48] = [
     "reshard",
 ];
 
-/// The largest message.
+/// Limit on the size of a message.
 const SIZE_MAX: Bytes = Bytes(1 << 48);
 
-/// One workload as written.
+/// The keys of one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// What reports call its flows.
+    /// The name of its flows in reports.
     pub(crate) class: String,
     /// Its section, for messages.
     pub(crate) section: String,
     pub(crate) common: Common,
     pub(crate) kind: Kind,
-    /// Its connections' profile, if not that of the run.
+    /// The profile of its connections; `None` for the profile of the run.
     pub(crate) profile: Option<Profile>,
-    /// The share of its pairs that keep to one path.
+    /// The share of its pairs that use a single path.
     pub(crate) ordered: Option<f64>,
 }
 
-/// What most kinds share.
+/// Keys that most kinds have.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) size: Bytes,
@@ -108,11 +110,11 @@ pub(crate) struct Common {
     pub(crate) messages: u32,
     pub(crate) gap: Span,
     pub(crate) connections: u32,
-    /// Only the first so many hosts take part.
+    /// Only this many hosts, the first ones, take part.
     pub(crate) hosts: Option<u32>,
 }
 
-/// Which hosts are picked as the other ends of an incast or outcast.
+/// How the other ends of an incast or outcast are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     First,
@@ -126,64 +128,116 @@ pub(crate) enum Kind {
     Incast { destination: u32, senders: Option<u32>, pick: Pick },
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
     Collective(Box<collective::Written>),
+    Job(Box<job::Written>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
     Matrix { matrix: Matrix, file: String, unit: StartUnit },
     Flows(Vec<Written>),
 }
 
-/// One flow written out in the scenario.
+/// One flow that the scenario lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) size: Bytes,
     pub(crate) start: Span,
-    /// Its place in the scenario, for messages.
+    /// Its key in the scenario, for messages.
     pub(crate) key: String,
 }
 
-/// Reads all workloads; `None` for each that is wrong.
+/// Reads all workloads; a wrong one is `None`.
 pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
-    match scenario.table.get("workload") {
+    let jobs = scenario.table.contains_key("job");
+    let mut all = match scenario.table.get("workload") {
+        None if jobs => Vec::new(),
         None => vec![one(sink, scenario, "workload".into(), None)],
-        Some(Value::Table(table)) => vec![one(sink, scenario, "workload".into(), Some(table))],
-        Some(Value::Array(items)) if !items.is_empty() && items.len() <= 1000 => items
+        Some(written) => each(sink, "workload", written, |name, table| one(sink, scenario, name, Some(table))),
+    };
+    if let Some(written) = scenario.table.get("job") {
+        all.extend(each(sink, "job", written, |name, table| one_job(sink, scenario, name, table)));
+    }
+    all
+}
+
+/// A section that may be a list of tables.
+fn each(
+    sink: &Sink,
+    section: &str,
+    written: &Value,
+    read: impl Fn(String, &Table) -> Option<Workload>,
+) -> Vec<Option<Workload>> {
+    match written {
+        Value::Table(table) => vec![read(section.to_string(), table)],
+        Value::Array(items) if !items.is_empty() && items.len() <= 1000 => items
             .iter()
             .enumerate()
             .map(|(i, item)| match item {
-                Value::Table(table) => one(sink, scenario, format!("workload[{i}]"), Some(table)),
+                Value::Table(table) => read(format!("{section}[{i}]"), table),
                 other => {
-                    sink.add(&format!("workload[{i}]"), show(other), "must be a table", "write [[workload]]");
+                    let remedy = format!("write [[{section}]]");
+                    sink.add(&format!("{section}[{i}]"), show(other), "must be a table", remedy);
                     None
                 }
             })
             .collect(),
-        Some(other) => {
-            sink.add("workload", show(other), "must be a table", "write a section [workload]");
+        other => {
+            sink.add(section, show(other), "must be a table", format!("write a section [{section}]"));
             vec![None]
         }
     }
 }
 
-fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) -> Option<Workload> {
-    let section = Section::new(sink, name.clone(), table);
-    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { "permutation" };
-    section.raw("kind");
-    let class = section.text("name").unwrap_or_else(|| kind.to_string());
+/// A training job of a model.
+fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), Some(table));
+    let class = class(&section, "job");
+    let before = sink.count();
+    let common = Common {
+        size: Bytes::ZERO,
+        start: section.span("start").unwrap_or(Span::ZERO),
+        jitter: Span::ZERO,
+        messages: 1,
+        gap: Span::ZERO,
+        connections: section.count("connections", 1, 256).unwrap_or(1) as u32,
+        hosts: None,
+    };
+    let written = job::read(&section, scenario);
+    let profile = own_profile(&section);
+    section.finish_knowing(&job::KEYS);
+    let kind = Kind::Job(Box::new(written?));
+    (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
+}
+
+/// The name of a workload in reports.
+fn class(section: &Section<'_>, default: &str) -> String {
+    let class = section.text("name").unwrap_or_else(|| default.to_string());
     if class.contains('.') || class.is_empty() {
         section.wrong("name", "must be a name without a point", "reports address it as classes.NAME");
     }
-    let before = sink.count();
-    let common = common(&section, kind);
-    let kind = kind_of(&section, scenario, kind, &common);
-    let profile = section.text("profile").and_then(|name| match profile::named(&name) {
+    class
+}
+
+/// A profile that is not the run's.
+fn own_profile(section: &Section<'_>) -> Option<Profile> {
+    section.text("profile").and_then(|name| match profile::named(&name) {
         Ok(profile) => Some(profile),
         Err(said) => {
             let remedy = format!("`strandway explain` lists them all: {}", Profile::NAMES.join(", "));
             section.wrong("profile", said, remedy);
             None
         }
-    });
+    })
+}
+
+fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), table);
+    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { "permutation" };
+    section.raw("kind");
+    let class = class(&section, kind);
+    let before = sink.count();
+    let common = common(&section, kind);
+    let kind = kind_of(&section, scenario, kind, &common);
+    let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
     section.finish_knowing(&KEYS);
     (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
@@ -198,7 +252,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
         section.wrong("size", "is not a message that can be sent", "write 1 B to 256 TiB");
     }
     let start = if kind == "matrix" { None } else { section.span("start") };
-    // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
+    // A rank that begins late would delay all messages that it should forward; flows cannot express that yet.
     let jittery = !matches!(kind, "training" | "fsdp" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
     let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
@@ -347,7 +401,7 @@ fn written(section: &Section<'_>) -> Option<Vec<Written>> {
     Some(flows)
 }
 
-/// The hosts that the imported matrices want, if there are any.
+/// The number of hosts of the imported matrices, if there are any.
 pub(crate) fn nodes(workloads: &[Option<Workload>]) -> Option<u32> {
     workloads
         .iter()
@@ -359,7 +413,7 @@ pub(crate) fn nodes(workloads: &[Option<Workload>]) -> Option<u32> {
         .max()
 }
 
-/// The rate of arrivals in flows per second at which `hosts` hosts offer `load` of their NICs' rate.
+/// The rate of arrivals (flows per second) at which `hosts` hosts offer `load` times their NICs' rate.
 pub(crate) fn arrivals(load: f64, rate: Rate, sizes: &Sizes, hosts: u32) -> f64 {
     load * rate.0 as f64 * f64::from(hosts) / (8.0 * sizes.mean())
 }

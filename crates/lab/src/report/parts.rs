@@ -1,0 +1,190 @@
+//! The parts of an iteration: all time of every rank, from the start of its job to the end, belongs to one part.
+//!
+//! A rank computes, or its compute stream waits for an operation of some group. As long as some rank has not begun
+//! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
+//! *waiting* otherwise. After that it is exposed communication of the group. All parts are computed from the start and
+//! end times of steps, which ranks keep.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use strandway_collective::script::COMPUTE;
+use strandway_collective::{Operation, ScriptedJob, Work};
+use strandway_proto::RankTimes;
+use strandway_proto::units::Time;
+
+/// A part of an iteration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PartFacts {
+    /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
+    pub name: String,
+    /// Time per iteration, mean over ranks; absent if no iteration ended, or if there were too many steps to keep their
+    /// times.
+    pub us: Option<f64>,
+    /// The share of an iteration; absent in the same cases.
+    pub share: Option<f64>,
+}
+
+impl PartFacts {
+    /// Its name in tables.
+    pub(crate) fn told(&self) -> String {
+        match self.name.as_str() {
+            "compute" => "computing".to_string(),
+            "bubble" => "pipeline bubble".to_string(),
+            "waiting" => "waiting for ranks".to_string(),
+            group => format!("exposed {}", group.to_uppercase()),
+        }
+    }
+}
+
+/// The names of parts, in their order in reports.
+const NAMES: [&str; 8] = ["compute", "tp", "cp", "ep", "pp", "dp", "bubble", "waiting"];
+const BUBBLE: usize = 6;
+const WAITING: usize = 7;
+
+/// The part that exposed steps of a kind belong to.
+fn part_of(kind: &str) -> usize {
+    let name = match kind {
+        "all-gather" | "reduce-scatter" | "all-reduce" => "dp",
+        "send" | "receive" => "pp",
+        other => other,
+    };
+    NAMES.iter().position(|known| *known == name).unwrap_or(0)
+}
+
+/// For each operation the time at which its last rank began it.
+#[derive(Default)]
+struct Begins {
+    groups: BTreeMap<u32, Time>,
+    locals: BTreeMap<u32, Time>,
+    multicasts: BTreeMap<u32, Time>,
+    own: BTreeMap<u16, Time>,
+    /// By pipe and message: the time at which the sender began.
+    sent: BTreeMap<(u32, u32), Time>,
+}
+
+fn later<K: Ord>(of: &mut BTreeMap<K, Time>, key: K, at: Time) {
+    let last = of.entry(key).or_default();
+    *last = (*last).max(at);
+}
+
+impl Begins {
+    fn new(job: &ScriptedJob, ranks: &[&RankTimes]) -> Begins {
+        let mut all = Begins::default();
+        let begun = || {
+            ranks.iter().flat_map(|rank| {
+                let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
+                rank.steps.iter().filter_map(move |kept| match script.steps()[kept.step as usize].work {
+                    Work::Operation(place) => Some((mine[place as usize], kept.begun)),
+                    Work::Compute(_) => None,
+                })
+            })
+        };
+        for (operation, at) in begun() {
+            match operation {
+                Operation::Multicast { multicast, .. } => later(&mut all.multicasts, multicast, at),
+                Operation::Own { number, .. } => later(&mut all.own, number, at),
+                Operation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
+                Operation::Receive { .. } => {}
+                Operation::Messages { .. } | Operation::Inside { .. } => {
+                    if let Some((group, _)) = operation.group() {
+                        later(&mut all.groups, group, at);
+                    }
+                }
+            }
+        }
+        // A rank has everything only when all ranks of its server have ended their collectives of messages.
+        for (operation, at) in begun() {
+            if let Operation::Inside { local, messages } = operation {
+                let rail = messages.and_then(|(group, _)| all.groups.get(&group)).copied().unwrap_or_default();
+                later(&mut all.locals, local, at.max(rail));
+            }
+        }
+        all
+    }
+
+    fn of(&self, operation: &Operation) -> Time {
+        let found = match operation {
+            Operation::Messages { group, .. } => self.groups.get(group),
+            Operation::Inside { local, .. } => self.locals.get(local),
+            Operation::Multicast { multicast, .. } => self.multicasts.get(multicast),
+            Operation::Own { number, .. } => self.own.get(number),
+            Operation::Receive { pipe, index } => self.sent.get(&(*pipe, *index)),
+            Operation::Send { .. } => None,
+        };
+        found.copied().unwrap_or_default()
+    }
+}
+
+/// The parts of a job's iterations.
+pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) -> Vec<PartFacts> {
+    let begun = ranks.iter().filter_map(|rank| rank.begun).min();
+    let end = ranks.iter().filter_map(|rank| rank.iterations.last()).max().copied();
+    let mut there = [false; NAMES.len()];
+    there[WAITING] = true;
+    for script in &job.scripts {
+        let mut kinds: Vec<u8> = script.steps().iter().map(|step| step.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds.into_iter().for_each(|kind| there[part_of(&script.kinds()[usize::from(kind)])] = true);
+    }
+    there[BUBBLE] = there[4];
+    let told =
+        || NAMES.iter().zip(there).enumerate().filter(|(_, (_, there))| *there).map(|(at, (name, _))| (at, name));
+    let (Some(begun), Some(end), true, true) = (begun, end, iterations > 0, job.keeps_steps) else {
+        return told().map(|(_, name)| PartFacts { name: (*name).to_string(), us: None, share: None }).collect();
+    };
+    let begins = Begins::new(job, ranks);
+    let rest = if there[BUBBLE] { BUBBLE } else { WAITING };
+    let mut sums = [0u128; NAMES.len()];
+    for rank in ranks {
+        let until = add(job, rank, &begins, begun, &mut sums);
+        // Other ranks of the job have not ended yet.
+        sums[rest] += u128::from(end.since(until.min(end)).0);
+    }
+    let all = u128::from(end.since(begun).0) * ranks.len() as u128;
+    let per = f64::from(iterations) * ranks.len() as f64 * 1e6;
+    told()
+        .map(|(at, name)| PartFacts {
+            name: (*name).to_string(),
+            us: Some(sums[at] as f64 / per),
+            share: Some(sums[at] as f64 / all.max(1) as f64),
+        })
+        .collect()
+}
+
+/// Adds the time of one rank, and returns the time until which it was added.
+fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
+    let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
+    let mut ended = vec![Time::NEVER; script.steps().len()];
+    for kept in &rank.steps {
+        ended[kept.step as usize] = kept.ended;
+    }
+    let mut free = begun;
+    for kept in &rank.steps {
+        let step = &script.steps()[kept.step as usize];
+        if step.stream != COMPUTE {
+            continue;
+        }
+        let mut causes: Vec<u32> = step.after.clone();
+        causes.retain(|&before| script.steps()[before as usize].stream != COMPUTE && ended[before as usize] > free);
+        causes.sort_by_key(|&before| (ended[before as usize], before));
+        for before in causes {
+            let cause = &script.steps()[before as usize];
+            let Work::Operation(place) = cause.work else { continue };
+            let until = ended[before as usize].min(kept.begun);
+            let all_there = begins.of(&mine[place as usize]).clamp(free, until);
+            let part = part_of(&script.kinds()[usize::from(cause.kind)]);
+            let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
+            sums[early] += u128::from(all_there.since(free).0);
+            sums[part] += u128::from(until.since(all_there).0);
+            free = until;
+        }
+        sums[WAITING] += u128::from(kept.begun.since(free.min(kept.begun)).0);
+        if kept.ended == Time::NEVER {
+            return kept.begun;
+        }
+        sums[0] += u128::from(kept.ended.since(kept.begun).0);
+        free = kept.ended;
+    }
+    free
+}

@@ -1,0 +1,499 @@
+//! The steps of the ranks of one role in an iteration: computation, and operations of their groups.
+//!
+//! All ranks of one pipeline stage have the same steps. The computation of a whole pass is one step if only the
+//! server's own links interrupt it. With experts, sharded parameters or a group over several servers, each layer has
+//! its own steps.
+
+use super::pipeline::Pass;
+use super::{Recompute, Written};
+use strandway_collective::script::COMPUTE;
+use strandway_collective::{Script, Step, Work};
+use strandway_proto::units::Span;
+
+/// The kinds of steps; scripts store an index into this list.
+pub(crate) const KINDS: [&str; 11] = [
+    "forward",
+    "backward",
+    "update",
+    "tp",
+    "cp",
+    "ep",
+    "send",
+    "receive",
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+];
+const FORWARD: u8 = 0;
+const BACKWARD: u8 = 1;
+const UPDATE: u8 = 2;
+const TP: u8 = 3;
+const CP: u8 = 4;
+const EP: u8 = 5;
+pub(super) const SEND: u8 = 6;
+const RECEIVE: u8 = 7;
+const GATHER: u8 = 8;
+const SCATTER: u8 = 9;
+const REDUCE: u8 = 10;
+
+/// The streams other than the compute stream.
+mod stream {
+    pub(super) const TP: u8 = 1;
+    pub(super) const CP: u8 = 2;
+    pub(super) const EP: u8 = 3;
+    pub(super) const SCATTER: u8 = 4;
+    pub(super) const GATHER: u8 = 5;
+    pub(super) const EXPERT_SCATTER: u8 = 6;
+    pub(super) const EXPERT_GATHER: u8 = 7;
+    /// Forward and backward.
+    pub(super) const SEND: [u8; 2] = [8, 9];
+    pub(super) const RECEIVE: [u8; 2] = [10, 11];
+}
+
+/// A sort of group: ranks that take part in the same operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sort {
+    Tensor,
+    Context,
+    Expert,
+    /// All ranks that hold the same share of a layer.
+    Data,
+    /// All ranks that hold the same experts.
+    ExpertData,
+}
+
+/// The kind of an operation of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+}
+
+/// An operation, the same for all ranks of a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Collective {
+        sort: Sort,
+        way: Way,
+        /// Counted as in nccl-tests.
+        bytes: u64,
+        /// The operation stands for this number of equal ones, one after the other.
+        times: u32,
+    },
+    /// A message to the next stage, or to the previous one. `from` is a virtual stage: each chunk counts as one.
+    Send {
+        from: u32,
+        backward: bool,
+        micro: u32,
+    },
+    Receive {
+        from: u32,
+        backward: bool,
+        micro: u32,
+    },
+}
+
+/// The steps of a role, and its operations. Steps name operations by their index.
+#[derive(Debug, Default)]
+pub(super) struct Role {
+    pub(super) steps: Vec<Step>,
+    pub(super) operations: Vec<(Operation, u8)>,
+}
+
+impl Role {
+    fn step(&mut self, stream: u8, kind: u8, layer: u32, work: Work, after: &[Option<u32>]) -> u32 {
+        let mut after: Vec<u32> = after.iter().flatten().copied().collect();
+        after.sort_unstable();
+        after.dedup();
+        self.steps.push(Step { stream, work, after, kind, layer, ends_iteration: false });
+        self.steps.len() as u32 - 1
+    }
+
+    fn operate(&mut self, stream: u8, kind: u8, layer: u32, operation: Operation, after: &[Option<u32>]) -> u32 {
+        self.operations.push((operation, kind));
+        self.step(stream, kind, layer, Work::Operation(self.operations.len() as u32 - 1), after)
+    }
+
+    pub(super) fn script(self) -> Script {
+        match Script::new(KINDS.iter().map(ToString::to_string).collect(), self.steps) {
+            Ok(script) => script,
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+}
+
+/// Compute times of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// Forward, per layer: attention (with a dense network), and experts.
+    attention: Span,
+    experts: Span,
+    /// Backward pass of attention, and of experts, per layer.
+    attention_back: Span,
+    experts_back: Span,
+    /// The output embedding, forward.
+    logits: Span,
+}
+
+impl Times {
+    /// The times of a rank whose experts get `load` times the average number of tokens.
+    pub(super) fn new(written: &Written, load: f64) -> Times {
+        let model = &written.model;
+        if let Some(layer) = written.compute {
+            let experts = if model.experts > 0 { layer.scaled(0.5) } else { Span::ZERO };
+            let attention = layer - experts;
+            let again = if written.recompute == Recompute::All { 3 } else { 2 };
+            let experts = experts.scaled(load);
+            let (attention_back, experts_back) = (attention * again, experts * again);
+            return Times { attention, experts, attention_back, experts_back, logits: Span::ZERO };
+        }
+        let rank = written.tokens() as f64 / f64::from(written.tp) / written.reached;
+        let time = |flops: f64| Span((flops * rank * 1e12).round() as u64);
+        let dense = if model.experts == 0 { model.network_flops() } else { 0.0 };
+        let attention = model.attention_flops() + dense;
+        let experts = if model.experts > 0 { model.network_flops() * load } else { 0.0 };
+        let again = if written.recompute == Recompute::All { 3.0 } else { 2.0 };
+        let scores = if written.recompute == Recompute::Scores { model.scores_flops() } else { 0.0 };
+        Times {
+            attention: time(attention),
+            experts: time(experts),
+            attention_back: time(attention * again + scores),
+            experts_back: time(experts * again),
+            logits: time(model.logits_flops()),
+        }
+    }
+}
+
+/// Writes the steps of a role.
+pub(super) struct Writer<'a> {
+    written: &'a Written,
+    times: Times,
+    stage: u32,
+    /// Layer by layer.
+    fine: bool,
+    role: Role,
+    /// The last step of the previous iteration.
+    updated: Option<u32>,
+    /// Steps that must end before the next compute step.
+    awaited: Vec<u32>,
+    /// With sharded parameters: the layers computed in this iteration, in order.
+    computed: Vec<u32>,
+    /// Steps that must end before the update.
+    gradients: Vec<u32>,
+    /// The buckets of this iteration.
+    buckets: Vec<Bucket>,
+}
+
+/// A bucket: gradients that are reduced together. The numbers are the rank's parameters that other ranks hold too:
+/// dense ones, and those of experts.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    layer: u32,
+    dense: u64,
+    experts: u64,
+}
+
+/// Bytes of parameters and activations in bf16.
+const BF16: u64 = 2;
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(written: &'a Written, stage: u32, load: f64, fine: bool) -> Writer<'a> {
+        Writer {
+            written,
+            times: Times::new(written, load),
+            stage,
+            fine: fine || written.zero == 3 || written.ep > 1 || written.cp > 1,
+            role: Role::default(),
+            updated: None,
+            awaited: Vec::new(),
+            computed: Vec::new(),
+            gradients: Vec::new(),
+            buckets: Vec::new(),
+        }
+    }
+
+    /// Adds the steps of all iterations.
+    pub(super) fn role(mut self) -> Role {
+        let Written { pp, micro_batches, chunks, schedule, .. } = *self.written;
+        let passes = schedule.passes(self.stage, pp, micro_batches, chunks);
+        for _ in 0..self.written.iterations {
+            self.computed.clear();
+            for pass in &passes {
+                self.pass(*pass);
+            }
+            self.update();
+        }
+        self.role
+    }
+
+    /// Adds a compute step. It waits for the steps of `awaited`, for `also` and for the previous iteration.
+    fn compute(&mut self, kind: u8, layer: u32, time: Span, also: Option<u32>) -> u32 {
+        let after: Vec<Option<u32>> = self.awaited.drain(..).map(Some).chain([also, self.updated]).collect();
+        self.role.step(COMPUTE, kind, layer, Work::Compute(time), &after)
+    }
+
+    /// Adds a collective, which begins after the steps of `after`.
+    fn collective(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
+        let (stream, kind, layer) = at;
+        let (sort, way, bytes, times) = what;
+        self.role.operate(stream, kind, layer, Operation::Collective { sort, way, bytes, times }, after)
+    }
+
+    /// Like `collective`, but the next compute step waits for it.
+    fn blocking(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
+        let step = self.collective(at, what, after);
+        self.awaited.push(step);
+        step
+    }
+
+    fn last_stage(&self) -> u32 {
+        self.written.pp * self.written.chunks - 1
+    }
+
+    fn pass(&mut self, pass: Pass) {
+        let place = pass.chunk * self.written.pp + self.stage;
+        let way = usize::from(pass.backward);
+        let source = if pass.backward { place < self.last_stage() } else { place > 0 };
+        let target = if pass.backward { place > 0 } else { place < self.last_stage() };
+        let layers = self.written.first_layer(place)..self.written.first_layer(place + 1);
+        let (backward, micro) = (pass.backward, pass.micro);
+        if source {
+            let from = if backward { place + 1 } else { place - 1 };
+            let receive = Operation::Receive { from, backward, micro };
+            let step = self.role.operate(stream::RECEIVE[way], RECEIVE, layers.start, receive, &[]);
+            self.awaited.push(step);
+        }
+        let last_micro = backward && micro + 1 == self.written.micro_batches;
+        let after = match (self.fine, backward) {
+            (true, false) => layers.clone().map(|layer| self.layer_forward(layer, place)).last(),
+            (true, true) => layers.clone().rev().map(|layer| self.layer_backward(layer, place, last_micro)).last(),
+            (false, false) => Some(self.whole_forward(&layers, place)),
+            (false, true) => Some(self.whole_backward(&layers, place, last_micro)),
+        };
+        if target {
+            let send = Operation::Send { from: place, backward, micro };
+            let after = [after, self.awaited.last().copied()];
+            self.role.operate(stream::SEND[way], SEND, layers.start, send, &after);
+        }
+    }
+
+    fn logits(&self, place: u32) -> Span {
+        if place == self.last_stage() { self.times.logits } else { Span::ZERO }
+    }
+
+    /// Bytes of the activations of a micro-batch, which a tensor-parallel group reduces or gathers.
+    fn activations(&self) -> u64 {
+        self.written.tokens() * self.written.model.hidden * BF16
+    }
+
+    /// Per layer and pass, activations are reduced and gathered twice.
+    fn tensor(&mut self, layer: u32, times: u32, after: u32) -> Option<u32> {
+        let bytes = self.activations();
+        (self.written.tp > 1).then(|| {
+            self.blocking((stream::TP, TP, layer), (Sort::Tensor, Way::AllReduce, bytes, times), &[Some(after)])
+        })
+    }
+
+    fn times_back(&self) -> u32 {
+        if self.written.recompute == Recompute::All { 4 } else { 2 }
+    }
+
+    fn whole_forward(&mut self, layers: &std::ops::Range<u32>, place: u32) -> u32 {
+        let count = layers.len() as u64;
+        let time = self.times.attention * count + self.times.experts * count + self.logits(place);
+        let step = self.compute(FORWARD, layers.start, time, None);
+        self.tensor(layers.start, 2 * layers.len() as u32, step).unwrap_or(step)
+    }
+
+    fn whole_backward(&mut self, layers: &std::ops::Range<u32>, place: u32, last_micro: bool) -> u32 {
+        let count = layers.len() as u32;
+        let buckets = if last_micro { self.written.buckets.unwrap_or(count).min(count) } else { 1 };
+        let mut end = 0;
+        for bucket in (0..buckets).rev() {
+            let cut = |b: u32| layers.start + (u64::from(count) * u64::from(b) / u64::from(buckets)) as u32;
+            let part = cut(bucket)..cut(bucket + 1);
+            let each = self.times.attention_back + self.times.experts_back;
+            let logits = if part.end == layers.end { self.logits(place) * 2 } else { Span::ZERO };
+            let step = self.compute(BACKWARD, part.start, each * part.len() as u64 + logits, None);
+            end = self.tensor(part.start, self.times_back() * part.len() as u32, step).unwrap_or(step);
+            if last_micro {
+                self.reduce(part, end);
+            }
+        }
+        end
+    }
+
+    /// With sharded parameters, a layer is gathered before it is computed.
+    fn gather(&mut self, layer: u32) {
+        if self.written.zero != 3 {
+            return;
+        }
+        let before = self.computed.len().checked_sub(self.written.prefetch as usize + 1).map(|at| self.computed[at]);
+        let after = [before.or(self.updated)];
+        let (dense, experts) = self.parameters(layer);
+        if self.written.copies() > 1 {
+            let what = (Sort::Data, Way::AllGather, dense * BF16, 1);
+            self.blocking((stream::GATHER, GATHER, layer), what, &after);
+        }
+        if experts > 0 && self.written.copies() > self.written.ep {
+            let what = (Sort::ExpertData, Way::AllGather, experts * BF16, 1);
+            self.blocking((stream::EXPERT_GATHER, GATHER, layer), what, &after);
+        }
+    }
+
+    /// Keys and values of the whole sequence (arXiv 2407.21783, section 3.3.2: context parallelism by all-gathers).
+    fn context(&mut self, layer: u32, ways: &[Way]) {
+        if self.written.cp == 1 {
+            return;
+        }
+        let model = &self.written.model;
+        let tokens = self.written.micro_batch * model.sequence;
+        let bytes = 2 * tokens * model.kv_heads * model.head_dim * BF16 / u64::from(self.written.tp);
+        let last = self.last_computed();
+        for way in ways {
+            let after = [last, self.awaited.last().copied()];
+            self.blocking((stream::CP, CP, layer), (Sort::Context, *way, bytes, 1), &after);
+        }
+    }
+
+    /// An all-to-all that sends tokens to their experts, or back.
+    fn experts(&mut self, layer: u32, after: u32) {
+        let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.tp);
+        if self.written.ep > 1 {
+            let after = [Some(after), self.awaited.last().copied()];
+            self.blocking((stream::EP, EP, layer), (Sort::Expert, Way::AllToAll, bytes, 1), &after);
+        }
+    }
+
+    fn layer_forward(&mut self, layer: u32, place: u32) -> u32 {
+        self.gather(layer);
+        self.context(layer, &[Way::AllGather]);
+        let last = layer + 1 == self.written.first_layer(place + 1);
+        let logits = if last { self.logits(place) } else { Span::ZERO };
+        let moe = self.written.model.experts > 0;
+        let time = self.times.attention + if moe { Span::ZERO } else { logits };
+        let mut end = self.compute(FORWARD, layer, time, None);
+        self.tensor(layer, 2, end);
+        if moe {
+            self.experts(layer, end);
+            end = self.compute(FORWARD, layer, self.times.experts + logits, None);
+            self.experts(layer, end);
+        }
+        self.computed.push(end);
+        self.awaited.last().copied().unwrap_or(end)
+    }
+
+    fn layer_backward(&mut self, layer: u32, place: u32, last_micro: bool) -> u32 {
+        // The last computed layer is still in memory.
+        let end_layer = layer + 1 == self.written.first_layer(place + 1);
+        if !end_layer || place != self.last_stage() {
+            self.gather(layer);
+        }
+        let logits = if end_layer { self.logits(place) * 2 } else { Span::ZERO };
+        let moe = self.written.model.experts > 0;
+        if moe {
+            let before = self.compute(BACKWARD, layer, logits, None);
+            self.experts(layer, before);
+            let end = self.compute(BACKWARD, layer, self.times.experts_back, None);
+            self.experts(layer, end);
+        }
+        self.context(layer, &[Way::AllGather]);
+        let time = self.times.attention_back + if moe { Span::ZERO } else { logits };
+        let end = self.compute(BACKWARD, layer, time, None);
+        self.tensor(layer, self.times_back(), end);
+        self.context(layer, &[Way::ReduceScatter]);
+        self.computed.push(end);
+        let after = self.awaited.last().copied().unwrap_or(end);
+        if self.written.zero == 3 || last_micro {
+            self.reduce(layer..layer + 1, end);
+        }
+        after
+    }
+
+    /// Parameters of a layer at one rank of which other ranks hold copies: dense ones, and those of its experts.
+    fn parameters(&self, layer: u32) -> (u64, u64) {
+        let model = &self.written.model;
+        let tp = u64::from(self.written.tp);
+        let embedding = |at: u32| if layer == at { model.embedding() } else { 0 };
+        let dense = model.dense() + embedding(0) + embedding(model.layers - 1);
+        (dense / tp, model.experts / u64::from(self.written.ep) * model.network() / tp)
+    }
+
+    /// Adds a bucket with the gradients of these layers. If they overlap with computation, their reduction begins here.
+    fn reduce(&mut self, layers: std::ops::Range<u32>, after: u32) {
+        let each: Vec<(u64, u64)> = layers.clone().map(|layer| self.parameters(layer)).collect();
+        let bucket = Bucket {
+            layer: layers.start,
+            dense: each.iter().map(|(dense, _)| dense).sum(),
+            experts: each.iter().map(|(_, experts)| experts).sum(),
+        };
+        if self.written.overlap || self.written.zero == 3 {
+            self.scatter(bucket, after);
+        }
+        self.buckets.push(bucket);
+    }
+
+    /// Adds the operations that reduce the gradients of a bucket.
+    fn scatter(&mut self, bucket: Bucket, after: u32) {
+        let (way, kind) = match self.written.zero {
+            0 => (Way::AllReduce, REDUCE),
+            _ => (Way::ReduceScatter, SCATTER),
+        };
+        let streams = [stream::SCATTER, stream::EXPERT_SCATTER];
+        let steps = self.share((streams, kind), way, (bucket, self.written.gradient_bytes), after);
+        self.gradients.extend(steps);
+    }
+
+    /// A collective among all ranks that hold a bucket's dense parameters, and one among all that hold its experts.
+    fn share(
+        &mut self,
+        (streams, kind): ([u8; 2], u8),
+        way: Way,
+        (bucket, each): (Bucket, u64),
+        after: u32,
+    ) -> Vec<u32> {
+        let copies = self.written.copies();
+        let all = [
+            (Sort::Data, streams[0], bucket.dense, copies),
+            (Sort::ExpertData, streams[1], bucket.experts, copies / self.written.ep),
+        ];
+        let there = all.into_iter().filter(|&(_, _, count, ranks)| ranks > 1 && count > 0);
+        there
+            .map(|(sort, stream, count, _)| {
+                self.collective((stream, kind, bucket.layer), (sort, way, count * each, 1), &[Some(after)])
+            })
+            .collect()
+    }
+
+    /// The end of an iteration: the remaining gradients, the optimizer's step, and the gathering of parameters.
+    fn update(&mut self) {
+        let buckets = std::mem::take(&mut self.buckets);
+        if let (false, Some(last)) = (self.written.overlap || self.written.zero == 3, self.last_computed()) {
+            buckets.iter().for_each(|bucket| self.scatter(*bucket, last));
+        }
+        // Of each stream only its last step is needed, since steps of a stream end in order.
+        for step in std::mem::take(&mut self.gradients).into_iter().rev() {
+            let steps = &self.role.steps;
+            if self.awaited.iter().all(|&other| steps[other as usize].stream != steps[step as usize].stream) {
+                self.awaited.push(step);
+            }
+        }
+        let mut end = self.compute(UPDATE, 0, self.written.update, None);
+        if self.written.zero == 1 {
+            for bucket in buckets.iter().rev() {
+                let streams = [stream::GATHER, stream::EXPERT_GATHER];
+                let steps = self.share((streams, GATHER), Way::AllGather, (*bucket, BF16), end);
+                self.awaited.extend(steps);
+            }
+            end = self.compute(UPDATE, 0, Span::ZERO, None);
+        }
+        self.role.steps[end as usize].ends_iteration = true;
+        self.updated = Some(end);
+    }
+
+    fn last_computed(&self) -> Option<u32> {
+        self.role.steps.iter().rposition(|step| step.stream == COMPUTE).map(|at| at as u32)
+    }
+}

@@ -1,0 +1,235 @@
+//! Training jobs of models: bubbles of pipelines, bytes of groups and times inside servers agree with arithmetic; the
+//! parts of an iteration add up to the whole; jobs take free servers; and errors explain settings that do not fit.
+
+use strandway_lab::report::JobFacts;
+use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_sim::Control;
+
+/// Servers of four GPUs on rails at 400 Gb/s.
+const FABRIC: &str = "[fabric]\nhosts = 32\nhosts_per_leaf = 8\nspines = 4\nrate = \"400 Gbps\"\nlatency = \"500 ns\"\n\
+                      [profile]\nname = \"uec\"\n[servers]\ngpus = 4\nwiring = \"rail-optimised\"\n";
+
+fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
+    let mut scenario = scenario::parse(text).expect("TOML");
+    for set in sets {
+        scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
+    }
+    scenario.check()
+}
+
+fn sound(job: &str, sets: &[&str]) -> Experiment {
+    check(&format!("{FABRIC}[job]\n{job}"), sets).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn outcome(job: &str, sets: &[&str]) -> Outcome {
+    let outcome = run(&sound(job, sets), &Control::new());
+    assert_eq!(outcome.report.end, "finished", "{job} {sets:?}");
+    outcome
+}
+
+fn only(outcome: &Outcome) -> &JobFacts {
+    assert_eq!(outcome.report.jobs.len(), 1);
+    &outcome.report.jobs[0]
+}
+
+fn share(job: &JobFacts, name: &str) -> f64 {
+    job.parts.iter().find(|part| part.name == name).and_then(|part| part.share).unwrap_or(0.0)
+}
+
+fn us(job: &JobFacts, name: &str) -> f64 {
+    job.parts.iter().find(|part| part.name == name).and_then(|part| part.us).unwrap_or(0.0)
+}
+
+/// Messages of 128 bytes, and layers that compute for 10 ms: the network takes almost no time.
+const PIPELINE: &str = "layers = 16\nhidden = 8\nsequence = 8\ncompute = \"10 ms\"\nzero = 0\n";
+
+#[test]
+fn bubbles_of_pipelines_are_those_of_arithmetic() {
+    for (pp, micro_batches, schedule, chunks) in [
+        (4, 8, "gpipe", 1),
+        (4, 8, "1f1b", 1),
+        (8, 16, "1f1b", 1),
+        (2, 3, "1f1b", 1),
+        (4, 8, "interleaved", 2),
+        (4, 4, "interleaved", 4),
+        (8, 32, "interleaved", 2),
+    ] {
+        let job = format!("{PIPELINE}pp = {pp}\nmicro_batches = {micro_batches}\nschedule = \"{schedule}\"\n");
+        let more = format!("job.chunks={chunks}");
+        let sets: &[&str] = if chunks > 1 { &[&more] } else { &[] };
+        let outcome = outcome(&job, sets);
+        let job = only(&outcome);
+        let (pp, work) = (f64::from(pp), f64::from(micro_batches * chunks));
+        let bubble = (pp - 1.0) / (pp - 1.0 + work);
+        let found = share(job, "bubble") + share(job, "pp");
+        assert!((found - bubble).abs() < 1e-3, "{schedule} {pp} {work}: {found} for {bubble}");
+        assert!((share(job, "compute") - (1.0 - bubble)).abs() < 1e-3);
+        let iteration = 16.0 * 30_000.0 / pp * (f64::from(micro_batches) + (pp - 1.0) / f64::from(chunks));
+        let took = job.iteration_us.expect("it ended");
+        assert!((took / iteration - 1.0).abs() < 1e-3, "{schedule} {pp} {work}: {took} us for {iteration}");
+    }
+}
+
+/// Bytes that arrived, payload only.
+fn delivered(outcome: &Outcome) -> u64 {
+    outcome.measurements.connections.iter().map(|c| c.delivered_bytes).sum()
+}
+
+#[test]
+fn bytes_of_groups_are_those_of_their_formulas() {
+    // A layer: attention 4 h^2, network 8 h^2.
+    let (h, s, layers) = (128u64, 256u64, 8u64);
+    let parameters = layers * 12 * h * h;
+    let model = format!("layers = {layers}\nhidden = {h}\nheads = 4\nsequence = {s}\ncompute = \"100 us\"\n");
+    let bytes = |more: &str| delivered(&outcome(&format!("{model}{more}"), &[]));
+    // Each of 4 servers has 4 ranks of the data-parallel group: rails of 4 with a quarter of the bytes each.
+    for (zero, times) in [(0, 2), (1, 2), (3, 3)] {
+        let micro = if zero == 3 { "micro_batches = 1\n" } else { "micro_batches = 3\n" };
+        let found = bytes(&format!("gpus = 16\nzero = {zero}\n{micro}"));
+        // A gather or a scatter of S bytes among n servers moves (n - 1) S in all. The last layer is gathered once.
+        let all = 2 * parameters * 3;
+        let expected = times * all - if zero == 3 { all / layers } else { 0 };
+        assert_eq!(found, expected, "ZeRO-{zero}");
+    }
+    // Tensor parallelism stays inside servers; a rank has a quarter of the parameters.
+    assert_eq!(bytes("tp = 4\ngpus = 16\nzero = 1\n"), 2 * 2 * parameters * 3);
+    // Every stage has a server of its own; six micro-batches cross three boundaries both ways.
+    let pipeline = bytes("tp = 4\npp = 4\nmicro_batches = 6\n");
+    assert_eq!(pipeline, 2 * 3 * 6 * (s * h * 2));
+    // All-to-alls: every rank sends its tokens, twice per token, to 4 servers, four times per layer.
+    let moe = "experts = 16\ntop_k = 2\nep = 16\ngpus = 16\n";
+    let tokens = 4 * layers * 16 * (s * h * 2 * 2) * 3 / 4;
+    let dense = layers * (4 * h * h + h * 16);
+    assert_eq!(bytes(moe), tokens + 2 * 2 * dense * 3);
+}
+
+#[test]
+fn links_inside_servers_take_their_time() {
+    // Twice per layer and pass 4 MB among 4 GPUs: 2 * 3/4 * 4 MB at 450 GB/s and 6 us of latency, 8 layers, two passes.
+    let model = "layers = 8\nhidden = 2048\nsequence = 1024\ncompute = \"100 us\"\ntp = 4\npp = 2\n";
+    let outcome = outcome(model, &[]);
+    let bytes = 1024.0 * 2048.0 * 2.0;
+    let each = 1.5 * bytes / 450e3 + 6.0;
+    let job = only(&outcome);
+    let found = us(job, "tp");
+    assert!((found / (2.0 * 2.0 * 4.0 * each) - 1.0).abs() < 1e-6, "{found} us");
+    assert!((us(job, "compute") - 4.0 * 300.0).abs() < 1e-6);
+}
+
+#[test]
+fn parts_of_an_iteration_are_all_of_it() {
+    let dense = "layers = 8\nhidden = 512\nsequence = 512\niterations = 2\n";
+    for more in [
+        "tp = 4\npp = 2\ndp = 4\nmicro_batches = 4\nnoise = 0.05\n",
+        "tp = 2\npp = 2\ndp = 8\nmicro_batches = 4\nschedule = \"interleaved\"\nrecompute = \"full\"\nstragglers = 0.3\n",
+        "dp = 32\nzero = 3\nstragglers = 0.2\n",
+        "cp = 4\ndp = 8\nzero = 1\noverlap = false\n",
+        "experts = 8\ntop_k = 2\nep = 8\ndp = 16\nimbalance = 1.5\nrecompute = \"selective\"\n",
+        "experts = 8\ntop_k = 2\nep = 4\npp = 2\ndp = 16\nmicro_batches = 2\nzero = 0\n",
+    ] {
+        let outcome = outcome(&format!("{dense}{more}"), &[]);
+        let job = only(&outcome);
+        let sum: f64 = job.parts.iter().filter_map(|part| part.share).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{more}: {sum}");
+        let all: f64 = job.parts.iter().filter_map(|part| part.us).sum();
+        assert!((all / job.iteration_us.expect("it ended") - 1.0).abs() < 1e-9, "{more}");
+        assert_eq!((job.iterations, job.iterations_ended), (2, 2));
+        assert!(job.iteration_us >= Some(job.bound_us), "{more}: {:?} below {}", job.iteration_us, job.bound_us);
+    }
+}
+
+#[test]
+fn hot_experts_make_others_wait() {
+    let moe = "layers = 4\nhidden = 512\nsequence = 512\nexperts = 8\ntop_k = 2\nep = 8\ndp = 32\ncompute = \"2 ms\"\n";
+    let even = outcome(moe, &[]);
+    let skewed = outcome(moe, &["job.imbalance=2"]);
+    let (even, skewed) = (only(&even), only(&skewed));
+    // Experts are half of a layer: on one rank of eight, the forward and backward passes of four layers take twice as
+    // long.
+    let longer = 4.0 * 3.0 * 1000.0;
+    let found = skewed.iteration_us.expect("it ended") - even.iteration_us.expect("it ended");
+    assert!((found / longer - 1.0).abs() < 0.02, "{found} us longer");
+    assert!(us(skewed, "waiting") > 0.7 * longer && us(even, "waiting") < 100.0);
+}
+
+#[test]
+fn jobs_take_servers_that_are_free() {
+    let text = |first: &str, second: &str| {
+        let job = |name: &str, placement: &str| {
+            format!(
+                "[[job]]\nname = \"{name}\"\nlayers = 2\nhidden = 256\nheads = 4\ntp = 4\ndp = 4\nplacement = \"{placement}\"\n"
+            )
+        };
+        format!("{FABRIC}{}{}", job("a", first), job("b", second))
+    };
+    let hosts = |first: &str, second: &str| -> Vec<Vec<u32>> {
+        let experiment = check(&text(first, second), &[]).unwrap_or_else(|e| panic!("{e}"));
+        experiment.scripted.iter().map(|job| job.hosts.iter().map(|host| host.0).collect()).collect()
+    };
+    let packed = hosts("packed", "packed");
+    // GPU i of server s has its NIC below leaf i, at place s.
+    assert_eq!(packed[0], [0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27]);
+    assert_eq!(packed[1][..4], [4, 12, 20, 28]);
+    for (first, second) in [("random", "random"), ("spread", "packed")] {
+        let mut all: Vec<u32> = hosts(first, second).concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..32).collect::<Vec<_>>(), "{first} {second}");
+    }
+    let both = run(&check(&text("random", "random"), &[]).unwrap_or_else(|e| panic!("{e}")), &Control::new());
+    assert!(both.report.jobs.iter().all(|job| job.iterations_ended == 1));
+}
+
+#[test]
+fn a_job_that_makes_no_sense_is_explained() {
+    for (job, wanted) in [
+        ("tp = 4\n", "job.layers: is missing"),
+        ("model = \"llama-8b\"\ntp = 4\n", "did you mean"),
+        ("model = \"llama-7b\"\n", "makes a job of one rank"),
+        ("model = \"llama-7b\"\ntp = 3\ndp = 4\n", "does not divide 32 heads"),
+        ("model = \"llama-7b\"\ntp = 4\ngpus = 10\n", "is no multiple of tp x cp x pp = 4"),
+        ("model = \"llama-7b\"\ndp = 6\n", "do not fill servers of 4 GPUs"),
+        ("model = \"llama-7b\"\ndp = 64\n", "needs 16 servers, and 8 of 8 are free"),
+        ("model = \"llama-7b\"\npp = 64\n", "makes 64 stages of 32 layers"),
+        ("model = \"llama-7b\"\nep = 2\ndp = 4\n", "needs a model with experts"),
+        ("model = \"mixtral-8x7b\"\nep = 16\ndp = 16\n", "does not divide 8 experts"),
+        ("model = \"mixtral-8x7b\"\nep = 8\ndp = 4\n", "does not divide cp x dp = 4"),
+        ("model = \"llama-7b\"\nzero = 3\npp = 2\n", "shards parameters, which pipelines keep"),
+        ("model = \"llama-7b\"\nzero = 2\ndp = 4\n", "write 0, 1 or 3"),
+        ("model = \"llama-7b\"\ndp = 4\nimbalance = 2\n", "needs experts on several ranks"),
+        ("model = \"llama-7b\"\npp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "is no multiple of pp = 4"),
+        ("model = \"llama-7b\"\ndp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "write pp = 2 or more"),
+        ("model = \"llama-7b\"\ndp = 4\nchunks = 2\n", "interleaved pipelines only"),
+        ("model = \"llama-7b\"\ndp = 4\nplacement = \"tight\"\n", "is no placement"),
+        ("model = \"llama-7b\"\ndp = 4\nrank = 3\n", "unknown key"),
+    ] {
+        let problems = check(&format!("{FABRIC}[job]\n{job}"), &[]);
+        let problems = problems.err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
+        assert!(problems.contains(wanted), "{job}: {problems}");
+    }
+    for (set, wanted) in [
+        ("servers.nics=3", "does not divide the 4 GPUs"),
+        ("servers.gpus=0", "must be at least 1"),
+        ("fabric.hosts=36", "full leaves per group"),
+        ("servers.wiring=rails", "servers.wiring"),
+    ] {
+        let problems = check(&format!("{FABRIC}[job]\nmodel = \"llama-7b\"\ndp = 4\n"), &[set]);
+        let problems = problems.err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
+        assert!(problems.contains(wanted), "{set}: {problems}");
+    }
+}
+
+#[test]
+fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_two_tenants.toml");
+    let mut scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
+    for set in ["run.alone=true", "expect={ \"jobs.first.slowdown\" = \">= 1\", \"jobs.second.slowdown\" = \">= 1\" }"]
+    {
+        scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let report = run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &Control::new()).report;
+    let slowdowns: Vec<f64> = report.jobs.iter().filter_map(|job| job.slowdown).collect();
+    assert_eq!(slowdowns.len(), 2);
+    assert!(slowdowns.iter().all(|times| (1.0 - 1e-9..3.0).contains(times)), "{slowdowns:?}");
+    assert!(slowdowns.iter().any(|times| *times > 1.001), "they meet above the leaves: {slowdowns:?}");
+    assert!(report.expect.len() == 2 && report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
+}
