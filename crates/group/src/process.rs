@@ -167,6 +167,8 @@ impl Process {
             rate: options.rate,
             base_rtt: TimeSpan::from_us(100),
             peer_timeout: PATIENCE,
+            // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
+            handshake_timeout: PATIENCE,
             connections_max: CONNECTIONS,
             ..Config::new(&wire.secret)?
         };
