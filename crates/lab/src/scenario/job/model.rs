@@ -97,6 +97,11 @@ fn named(name: &str) -> Model {
     }
 }
 
+/// No model: what a file says stands in its place.
+pub(super) fn none() -> Model {
+    named("")
+}
+
 /// Reads a model by its name, by free parameters, or by a name and what is otherwise.
 pub(super) fn read(section: &Section<'_>) -> Option<Model> {
     let name = section.choice("model", &NAMES);

@@ -516,6 +516,9 @@ impl Placer<'_, '_> {
 
     /// Activations of a micro-batch; with tensor parallelism each rank sends its share.
     fn message_bytes(&self) -> u64 {
+        if let Some(file) = &self.written.imported {
+            return file.stage_bytes.max(1);
+        }
         (self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.tp)).max(1)
     }
 
