@@ -1,13 +1,14 @@
 //! Where an iteration went: every instant of every rank, from the begin of its job to the end, has one name.
 //!
-//! A rank computes, or its compute stream waits for an operation of some group. Until the last of those that take part has begun it, the wait
-//! is for a rank: a *bubble* if the operation is a message between stages of a pipeline, *waiting* otherwise. Behind that it is exposed
-//! communication of the group. All of it comes from the begins and ends of steps that ranks keep.
+//! A rank computes, or its compute stream waits for an operation of some group. Until the last of those that take part was ready for it, the
+//! wait is for a rank: a *bubble* if the operation is a message between stages of a pipeline, *waiting* otherwise. Behind that it is exposed
+//! communication of the group, that of earlier operations of its stream included. A rank is ready when all that the operation waits for
+//! outside its own stream has ended. All of it comes from the begins and ends of steps that ranks keep.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, ScriptedJob, Work};
+use strandway_collective::{Operation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
@@ -49,7 +50,7 @@ fn part_of(kind: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
 }
 
-/// When the last of those that take part in an operation has begun it.
+/// When the last of those that take part in an operation was ready for it.
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
@@ -58,6 +59,15 @@ struct Begins {
     own: BTreeMap<u16, Time>,
     /// By pipe and message: when the sender began.
     sent: BTreeMap<(u32, u32), Time>,
+}
+
+/// When each step of a rank ended; [`Time::NEVER`] if it did not.
+fn ends(script: &Script, rank: &RankTimes) -> Vec<Time> {
+    let mut ended = vec![Time::NEVER; script.steps().len()];
+    for kept in &rank.steps {
+        ended[kept.step as usize] = kept.ended;
+    }
+    ended
 }
 
 fn later<K: Ord>(of: &mut BTreeMap<K, Time>, key: K, at: Time) {
@@ -71,9 +81,13 @@ impl Begins {
         let begun = || {
             ranks.iter().flat_map(|rank| {
                 let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
-                rank.steps.iter().filter_map(move |kept| match script.steps()[kept.step as usize].work {
-                    Work::Operation(place) => Some((mine[place as usize], kept.begun)),
-                    Work::Compute(_) => None,
+                let ended = ends(script, rank);
+                let begun = rank.begun.unwrap_or_default();
+                rank.steps.iter().filter_map(move |kept| {
+                    let step = &script.steps()[kept.step as usize];
+                    let Work::Operation(place) = step.work else { return None };
+                    let ready = step.after.iter().map(|&before| ended[before as usize]).fold(begun, Time::max);
+                    Some((mine[place as usize], ready))
                 })
             })
         };
@@ -153,10 +167,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
 /// Adds the time of one rank; until when that is.
 fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
-    let mut ended = vec![Time::NEVER; script.steps().len()];
-    for kept in &rank.steps {
-        ended[kept.step as usize] = kept.ended;
-    }
+    let ended = ends(script, rank);
     let mut free = begun;
     for kept in &rank.steps {
         let step = &script.steps()[kept.step as usize];
